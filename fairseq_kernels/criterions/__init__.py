@@ -1,0 +1,3 @@
+"""fairseq criterions."""
+
+from . import kernel_mixture_cross_entropy  # noqa: F401

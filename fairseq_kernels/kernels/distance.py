@@ -1,0 +1,103 @@
+"""Kernels that are functions of the distance ||W_v - h||, through D = ||W_v||^2 + ||h||^2 - 2 W_v . h (Eq. 13)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base import Hyperparameter, Kernel
+
+WIDTH = Hyperparameter("gamma", 1.0, "positive", learn_from=lambda embed_dim: 1.0 / embed_dim)
+ORDER = Hyperparameter("p", 2.0, "positive")
+
+
+def squared_norm(vectors: Tensor, keepdim: bool = False) -> Tensor:
+    """||x||^2 of each row; by way of the norm, so that no copy of a V x d matrix is made."""
+    return torch.linalg.vector_norm(vectors, dim=-1, keepdim=keepdim).square()
+
+
+def squared_distance(product: Tensor, word: Tensor, context: Tensor) -> Tensor:
+    """max(a + b - 2g, 0) from g (N, V), a (V,), b (N, 1): rounding may leave a small negative number."""
+    return (word + context - 2 * product).clamp_min(0)
+
+
+class DistanceKernel(Kernel):
+    """A function of gamma ||W_v - h||^2; subclasses give :meth:`of_distance`."""
+
+    def word_terms(self, weight):
+        return (squared_norm(weight),)
+
+    def context_terms(self, contexts):
+        return (squared_norm(contexts, keepdim=True),)
+
+    def similarity(self, products, words, contexts):
+        return self.of_distance(squared_distance(products[0], words[0], contexts[0]), contexts[0])
+
+    def of_distance(self, distance: Tensor, scale: Tensor) -> Tensor:
+        """S from D = ||W_v - h||^2 (N, V); ``scale`` (N, 1) is ||h||^2, of D's size where D is near 0."""
+        raise NotImplementedError
+
+    def widened(self, distance: Tensor) -> Tensor:
+        gamma = self.value("gamma")
+        return distance if isinstance(gamma, float) and gamma == 1.0 else distance * gamma
+
+    def log_power(self, distance: Tensor, scale: Tensor):
+        """log (gamma D)^{p/2}, and where D is distinct from 0: for p < 2 the gradient at 0 is unbounded, so the
+        resolution of D is its floor and the subgradient there is 0."""
+        distinct = distance > torch.finfo(distance.dtype).eps * scale.detach() + torch.finfo(distance.dtype).tiny
+        safe = torch.where(distinct, self.widened(distance), 1.0)
+        return safe.log() * (self.value("p") / 2), distinct
+
+
+class Logarithm(DistanceKernel):
+    """S = -log(||W_v - h||^p + 1) (Eq. 5); with gamma, D becomes gamma D."""
+
+    name = "log"
+    hyperparameters = (ORDER, WIDTH)
+
+    def of_distance(self, distance, scale):
+        if self._fixed.get("p") == 2.0:
+            return -torch.log1p(self.widened(distance))
+        exponent, distinct = self.log_power(distance, scale)
+        # log(x + 1) = softplus(log x) stays finite where x = D^{p/2} would overflow
+        return torch.where(distinct, -softplus(exponent), 0.0)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x), without the linear shortcut of torch's own from x = 20 on."""
+    return F.relu(x) + torch.log1p(torch.exp(-x.abs()))
+
+
+class Power(DistanceKernel):
+    """S = -||W_v - h||^p (Eq. 6); with gamma, D becomes gamma D."""
+
+    name = "pow"
+    hyperparameters = (ORDER, WIDTH)
+
+    def of_distance(self, distance, scale):
+        if self._fixed.get("p") == 2.0:
+            return -self.widened(distance)
+        exponent, distinct = self.log_power(distance, scale)
+        return torch.where(distinct, -exponent.exp(), 0.0)
+
+
+class RadialBasis(DistanceKernel):
+    """S = exp(-gamma ||W_v - h||^2) (Eq. 8)."""
+
+    name = "rbf"
+    hyperparameters = (WIDTH,)
+
+    def of_distance(self, distance, scale):
+        return torch.exp(-self.widened(distance))
+
+
+class Wavelet(DistanceKernel):
+    """S = cos(||W_v - h||^2 / a) exp(-||W_v - h||^2 / b) (Eq. 12)."""
+
+    name = "wav"
+    hyperparameters = (
+        Hyperparameter("a", 1.0, "positive", learn_from=float),
+        Hyperparameter("b", 1.0, "positive", learn_from=float),
+    )
+
+    def of_distance(self, distance, scale):
+        return torch.cos(distance / self.value("a")) * torch.exp(-distance / self.value("b"))

@@ -1,0 +1,90 @@
+"""Reads what users write: mixtures such as "3xlin,log" and hyper-parameters such as "log.p=2,rbf.scale=learned"."""
+
+import re
+from typing import Dict, List, Mapping, Sequence, Union
+
+from . import KERNELS
+from .base import Kernel, Learned
+
+KernelSpec = Union[str, Sequence[str]]
+ParameterSpec = Union[None, str, Mapping]
+
+
+def parse_kernels(spec: KernelSpec) -> List[str]:
+    """Names of a mixture's components: "3xlin,log" gives ["lin", "lin", "lin", "log"].
+
+    Raises:
+        ValueError: an unknown kernel, or not of the form ``[Nx]NAME,[Nx]NAME,...``.
+    """
+    parts = spec.split(",") if isinstance(spec, str) else list(spec)
+    names: List[str] = []
+    for part in parts:
+        match = re.fullmatch(r"\s*(?:(\d+)\s*[x*]\s*)?([a-z]+)\s*", str(part))
+        if not match:
+            raise ValueError(f"kernels={spec!r}: {str(part)!r} is not [Nx]NAME; write for instance lin, or 3xlin,log")
+        count, name = int(match[1] or 1), match[2]
+        if name not in KERNELS:
+            raise ValueError(f"unknown kernel {name!r}; choose from {', '.join(KERNELS)}")
+        if count < 1:
+            raise ValueError(f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 or more")
+        names += [name] * count
+    return names
+
+
+def parse_value(text: object, name: str) -> Union[float, Learned]:
+    """A number, ``learned`` or ``learned:START``."""
+    if isinstance(text, Learned):
+        return text
+    word, _, start = str(text).strip().partition(":")
+    try:
+        if word == "learned":
+            return Learned(float(start) if start else None)
+        return float(str(text))
+    except ValueError:
+        raise ValueError(f"{name}={text} is not allowed: give a number, learned, or learned:START") from None
+
+
+def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Learned]]]:
+    """Hyper-parameters by kernel: "log.p=2,rbf.gamma=0.1" gives {"log": {"p": 2.0}, "rbf": {"gamma": 0.1}}.
+
+    Also takes mappings, flat ({"log.p": 2}) or nested ({"log": {"p": 2}}). A parameter of a kernel that the mixture
+    doesn't use is allowed, so that one string can serve all rows of a table.
+
+    Raises:
+        ValueError: an unknown kernel or parameter, or a value that is neither a number nor ``learned[:START]``.
+    """
+    if not spec:
+        return {}
+    if isinstance(spec, Mapping):
+        flat = {}
+        for key, value in spec.items():
+            flat.update({f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {str(key): value})
+    else:
+        flat = {}
+        for part in filter(None, (part.strip() for part in spec.split(","))):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise ValueError(f"kernel parameter {part!r} has no value; write KERNEL.NAME=VALUE, as in log.p=2")
+            flat[name.strip()] = value
+    values: Dict[str, Dict[str, Union[float, Learned]]] = {}
+    for name, value in flat.items():
+        kernel, _, parameter = name.partition(".")
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel parameter {name!r}: unknown kernel {kernel!r}; choose from {', '.join(KERNELS)}")
+        known = [hyper.name for hyper in KERNELS[kernel].all_hyperparameters()]
+        if parameter not in known:
+            raise ValueError(f"unknown kernel parameter {name!r}; {kernel} has {', '.join(f'{kernel}.{k}' for k in known)}")
+        values.setdefault(kernel, {})[parameter] = parse_value(value, name)
+    return values
+
+
+def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec = None) -> List[Kernel]:
+    """The components of a mixture, each a kernel of its own (learned hyper-parameters are not shared).
+
+    All values are checked, those of kernels outside the mixture too.
+    """
+    values = parse_parameters(parameters)
+    names = parse_kernels(kernels)
+    for name in values.keys() - set(names):
+        KERNELS[name](max(embed_dim, 1024), **values[name])
+    return [KERNELS[name](embed_dim, **values.get(name, {})) for name in names]

@@ -1,0 +1,178 @@
+"""fairseq's LSTM language model with a kernel output layer, trained through ``nn.LSTM``."""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fairseq import utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from fairseq.models.lstm import LSTM, Embedding, LSTMDecoder
+from omegaconf import II
+from torch import nn
+
+from .kernel_model import KernelModel
+from .output_layer_config import OutputLayerConfig, build_output_layer
+
+
+@dataclass
+class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
+    dropout: float = field(default=0.1, metadata={"help": "dropout probability"})
+    decoder_embed_dim: int = field(default=512, metadata={"help": "decoder embedding dimension"})
+    decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "path to pre-trained decoder embedding"})
+    decoder_hidden_size: Optional[int] = field(
+        default=None, metadata={"help": "decoder hidden size (default: the embedding dimension)"}
+    )
+    decoder_layers: int = field(default=1, metadata={"help": "number of decoder layers"})
+    decoder_out_embed_dim: int = field(default=512, metadata={"help": "decoder output embedding dimension"})
+    decoder_attention: str = field(default="0", metadata={"help": "refused: a language model has no attention"})
+    adaptive_softmax_cutoff: Optional[str] = field(
+        default=None, metadata={"help": "refused: kernels replace the softmax layer"}
+    )
+    residuals: bool = field(
+        default=False, metadata={"help": "refused: nn.LSTM can't add the previous step's state between layers"}
+    )
+    decoder_dropout_in: Optional[float] = field(
+        default=None, metadata={"help": "dropout probability for decoder input embedding (default: --dropout)"}
+    )
+    decoder_dropout_out: Optional[float] = field(
+        default=None, metadata={"help": "dropout probability for decoder output (default: --dropout)"}
+    )
+    share_decoder_input_output_embed: bool = field(
+        default=False, metadata={"help": "share decoder input and output embeddings"}
+    )
+    tokens_per_sample: int = II("task.tokens_per_sample")
+    max_target_positions: Optional[int] = II("task.max_target_positions")
+
+
+class KernelLSTMDecoder(LSTMDecoder):
+    """The stock decoder without encoder and attention, its cells' loop replaced by ``nn.LSTM``: whole sequences in
+    training, a call a step in decoding, on the same weights."""
+
+    def __init__(self, dictionary, embed_dim, hidden_size, out_embed_dim, num_layers, dropout_in, dropout_out, **kwargs):
+        super().__init__(
+            dictionary,
+            embed_dim=embed_dim,
+            hidden_size=hidden_size,
+            out_embed_dim=out_embed_dim,
+            num_layers=0,  # no cells
+            dropout_in=dropout_in,
+            dropout_out=dropout_out,
+            attention=False,
+            encoder_output_units=0,
+            share_input_output_embed=True,  # no V x d fc_out
+            **kwargs,
+        )
+        self.num_layers = num_layers
+        self.lstm = LSTM(embed_dim, hidden_size, num_layers=num_layers, dropout=dropout_out if num_layers > 1 else 0.0)
+        self.output_projection: Optional[nn.Module] = None  # set by the model, which may share embed_tokens with it
+
+    def forward(
+        self, prev_output_tokens, encoder_out=None, incremental_state=None, src_lengths=None, features_only=False
+    ):
+        features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        return (features if features_only else self.output_layer(features)), extra
+
+    def extract_features(self, prev_output_tokens, encoder_out=None, incremental_state=None):
+        """Context vectors (B, T, d); in decoding those of the last token, from the cached state."""
+        state = None
+        if incremental_state:
+            prev_output_tokens = prev_output_tokens[:, -1:]
+            cached = self.get_incremental_state(incremental_state, "cached_state")
+            state = cached["prev_hiddens"], cached["prev_cells"]
+        x = self.dropout_in_module(self.embed_tokens(prev_output_tokens))
+        x, (hiddens, cells) = self.lstm(x.transpose(0, 1), state)
+        cached = {"prev_hiddens": hiddens, "prev_cells": cells, "input_feed": None}
+        self.set_incremental_state(incremental_state, "cached_state", cached)
+        x = self.dropout_out_module(x).transpose(0, 1)
+        if hasattr(self, "additional_fc"):
+            x = self.dropout_out_module(self.additional_fc(x))
+        return x, None
+
+    def output_layer(self, features):
+        return self.output_projection(features)
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Reads a stock ``lstm_lm``'s cells and output layer under our names."""
+        super().upgrade_state_dict_named(state_dict, name)
+        for key in [key for key in state_dict if key.startswith(f"{name}.layers.")]:
+            layer, kind = key[len(f"{name}.layers.") :].split(".")
+            state_dict[f"{name}.lstm.{kind}_l{layer}"] = state_dict.pop(key)
+        for kind in ("weight", "bias"):
+            if f"{name}.fc_out.{kind}" in state_dict:
+                state_dict[f"{name}.output_projection.{kind}"] = state_dict.pop(f"{name}.fc_out.{kind}")
+        if self.output_projection.bias is None:
+            state_dict.pop(f"{name}.output_projection.bias", None)
+        if self.output_projection.weight is self.embed_tokens.weight:
+            state_dict.setdefault(f"{name}.output_projection.weight", state_dict[f"{name}.embed_tokens.weight"])
+
+
+@register_model("kernel_lstm_lm", dataclass=KernelLSTMLanguageModelConfig)
+class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
+    """LSTM language model whose softmax layer has kernels (Gao et al. 2019, section 4)."""
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build a new model instance."""
+        check_config(cfg)
+        dictionary = task.target_dictionary
+        hidden_size = cfg.decoder_hidden_size or cfg.decoder_embed_dim
+        embedding = None
+        if cfg.decoder_embed_path:
+            embedding = Embedding(len(dictionary), cfg.decoder_embed_dim, dictionary.pad())
+            vectors = utils.parse_embedding(cfg.decoder_embed_path)
+            utils.print_embed_overlap(vectors, dictionary)
+            utils.load_embedding(vectors, dictionary, embedding)
+        decoder = KernelLSTMDecoder(
+            dictionary,
+            embed_dim=cfg.decoder_embed_dim,
+            hidden_size=hidden_size,
+            out_embed_dim=cfg.decoder_out_embed_dim,
+            num_layers=cfg.decoder_layers,
+            dropout_in=cfg.dropout if cfg.decoder_dropout_in is None else cfg.decoder_dropout_in,
+            dropout_out=cfg.dropout if cfg.decoder_dropout_out is None else cfg.decoder_dropout_out,
+            pretrained_embed=embedding,
+            max_target_positions=cfg.max_target_positions or cfg.tokens_per_sample,
+        )
+        layer = build_output_layer(
+            cfg,
+            task,
+            dictionary,
+            cfg.decoder_out_embed_dim,
+            shared=decoder.embed_tokens if cfg.share_decoder_input_output_embed else None,
+        )
+        for matrix in layer.matrices():
+            if matrix is not decoder.embed_tokens.weight:
+                nn.init.uniform_(matrix, -0.1, 0.1)  # as the stock LSTM's fc_out
+        decoder.output_projection = layer
+        return cls(decoder)
+
+
+def check_config(cfg) -> None:
+    """Refuses the stock model's options that have no meaning here."""
+    if cfg.residuals:
+        raise SystemExit("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
+    if str(cfg.decoder_attention).lower() not in ("0", "false"):
+        raise SystemExit(f"--decoder-attention {cfg.decoder_attention} is not supported: a language model has no encoder")
+    refuse_adaptive_softmax(cfg)
+
+
+def refuse_adaptive_softmax(cfg) -> None:
+    if cfg.adaptive_softmax_cutoff is not None:
+        raise SystemExit("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
+
+
+@register_model_architecture("kernel_lstm_lm", "kernel_lstm_lm_swb")
+def kernel_lstm_lm_swb(args):
+    """Switchboard in Gao et al. (2019, section 4.1): 2 layers of 512, dropout 0.1 on the embedded words only."""
+    defaults = {
+        "dropout": 0.0,
+        "decoder_dropout_in": 0.1,
+        "decoder_dropout_out": 0.0,
+        "decoder_layers": 2,
+        "decoder_embed_dim": 512,
+        "decoder_hidden_size": 512,
+        "decoder_out_embed_dim": 512,
+    }
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)

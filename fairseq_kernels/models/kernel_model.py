@@ -1,0 +1,79 @@
+"""What all models of the package share: the loss inside forward, and checkpoints that are checked when loaded."""
+
+import logging
+from typing import Dict, NamedTuple, Optional
+
+from torch import Tensor
+
+from ..output_layers import OutputLayer
+
+logger = logging.getLogger(__name__)
+
+
+class LossRequest(NamedTuple):
+    """What a criterion asks a model's forward for, in the place of log-probabilities."""
+
+    target: Tensor  # (B, T) word indices
+    ignore_index: int
+    label_smoothing: float = 0.0
+    reduction: str = "sum"
+
+
+class KernelModel:
+    """Mixin, before a fairseq model whose ``decoder.output_projection`` is an :class:`OutputLayer`.
+
+    Called as fairseq calls its models, forward returns normalised log-probabilities (B, T, V) in the place of
+    logits: stock criterions, generation and scoring work unchanged. Called with ``loss_request`` it returns the loss;
+    it is computed in here, not in the criterion, so that wrappers of the model (DDP and others) see its parameters
+    used.
+    """
+
+    @property
+    def output_layer_module(self) -> OutputLayer:
+        return self.decoder.output_projection
+
+    def forward(self, *args, loss_request: Optional[LossRequest] = None, **kwargs):
+        if loss_request is None:
+            return super().forward(*args, **kwargs)
+        features, _ = super().forward(*args, features_only=True, **kwargs)
+        return self.loss_output(features, loss_request)
+
+    def loss_output(self, features: Tensor, request: LossRequest) -> Dict[str, Tensor]:
+        """The layer's losses, and the mixture weights (B, T, K)."""
+        layer = self.output_layer_module
+        loss, nll = layer.smoothed_nll(features, *request)
+        return {"loss": loss, "nll_loss": nll, "mixture_weights": layer.mixture_weights(features)}
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """As fairseq's; says in one line what doesn't fit."""
+        self.check_vocabulary(state_dict)
+        return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
+
+    def check_vocabulary(self, state_dict) -> None:
+        """Compares the checkpoint's number of words with the dictionary's, before torch speaks of sizes."""
+        key = "decoder.embed_tokens.weight"
+        found, expected = state_dict.get(key), self.state_dict().get(key)
+        if found is not None and expected is not None and found.size(0) != expected.size(0):
+            raise SystemExit(
+                f"fairseq_kernels: error: the checkpoint has {found.size(0)} words, the data's dictionary "
+                f"{expected.size(0)}; give the data the model was trained on, or another checkpoint or --save-dir"
+            )
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Lets a stock model's checkpoint in; one of ours must have the same kernels."""
+        super().upgrade_state_dict_named(state_dict, name)
+        prefix = f"{name}." if name else ""
+        layer = self.output_layer_module
+        own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
+        marker = f"{prefix}decoder.output_projection.kernel_ids"
+        if marker in state_dict:
+            found = layer.names_of(state_dict[marker])
+            if found != layer.names_of(own[marker]):
+                raise SystemExit(
+                    f"fairseq_kernels: error: the checkpoint has the kernels {','.join(found)}, the model "
+                    f"{','.join(layer.names_of(own[marker]))}; use the same --kernels, or another --save-dir"
+                )
+        else:
+            missing = [key for key in own if key not in state_dict]
+            logger.info("stock checkpoint: %s keep their start values", ", ".join(missing))
+            state_dict.update({key: own[key] for key in missing})

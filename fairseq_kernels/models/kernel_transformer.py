@@ -1,0 +1,113 @@
+"""fairseq's transformer with a kernel output layer."""
+
+import dataclasses
+import inspect
+from argparse import Namespace
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModelBase
+from omegaconf import II, OmegaConf
+from torch import nn
+
+from .kernel_lstm_lm import refuse_adaptive_softmax
+from .kernel_model import KernelModel
+from .output_layer_config import OutputLayerConfig, build_output_layer
+
+
+def flat_config(name: str, nested: type, base: type) -> type:
+    """A dataclass with the options of a nested fairseq config under their command-line names.
+
+    Nested configs don't flatten on fairseq's command line, and its legacy transformer isn't a dataclass model, which
+    ``fairseq-hydra-train`` needs.
+    """
+    flat = []
+    for outer in dataclasses.fields(nested):
+        if inspect.isclass(outer.type) and issubclass(outer.type, FairseqDataclass):
+            inner = [(f"{outer.name}_{f.name}", f) for f in dataclasses.fields(outer.type) if f.name != "_name"]
+        else:
+            inner = [(outer.name, outer)] if outer.name != "_name" else []
+        for key, field in inner:
+            default = field.default
+            if default == II("model.decoder.embed_dim"):
+                default = II("model.decoder_embed_dim")
+            flat.append((key, field.type, dataclasses.field(default=default, metadata=field.metadata)))
+    return dataclasses.make_dataclass(name, flat, bases=(base, FairseqDataclass))
+
+
+@dataclasses.dataclass
+class TransformerOutputLayerConfig(OutputLayerConfig):
+    # as the stock output_projection, which has none
+    output_bias: str = dataclasses.field(
+        default="false", metadata=OutputLayerConfig.__dataclass_fields__["output_bias"].metadata
+    )
+
+
+KernelTransformerConfig = flat_config("KernelTransformerConfig", TransformerConfig, TransformerOutputLayerConfig)
+
+
+@register_model("kernel_transformer", dataclass=KernelTransformerConfig)
+class KernelTransformer(KernelModel, TransformerModelBase):
+    """Transformer (Vaswani et al. 2017) whose softmax layer has kernels (Gao et al. 2019, section 4)."""
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build a new model instance."""
+        refuse_adaptive_softmax(cfg)
+        values = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else dict(vars(cfg))
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if str(values[name]).startswith("${"):  # not resolved outside of hydra
+                values[name] = values["decoder_embed_dim"]
+        nested = TransformerConfig.from_namespace(Namespace(**values))
+        model = super().build_model(nested, task)
+        decoder = model.decoder
+        decoder.output_projection = build_output_layer(
+            cfg,
+            task,
+            task.target_dictionary,
+            nested.decoder.output_dim,
+            shared=decoder.embed_tokens if nested.share_decoder_input_output_embed else None,
+        )
+        return model
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return TransformerDecoderBase(
+            cfg,
+            tgt_dict,
+            embed_tokens,
+            no_encoder_attn=cfg.no_cross_attention,
+            output_projection=nn.Identity(),  # its place is taken in build_model, which has the task
+        )
+
+
+def register_twins(stock: str, model: str) -> None:
+    """Registers ``kernel_NAME`` for every named architecture of a stock model, with the same settings."""
+    for name in list(ARCH_MODEL_INV_REGISTRY[stock]):
+        if name != stock:
+            register_model_architecture(model, f"kernel_{name}")(without_adaptive_softmax(ARCH_CONFIG_REGISTRY[name]))
+
+
+def without_adaptive_softmax(architecture):
+    """The architecture's settings but its adaptive softmax, in whose place the kernels are."""
+
+    def configure(args):
+        cutoff = getattr(args, "adaptive_softmax_cutoff", None)
+        architecture(args)
+        args.adaptive_softmax_cutoff = cutoff
+        args.tie_adaptive_weights = args.tie_adaptive_proj = False
+
+    return configure
+
+
+register_twins("transformer", "kernel_transformer")
+
+
+@register_model_architecture("kernel_transformer", "kernel_transformer_small")
+def kernel_transformer_small(args):
+    """A transformer for CPU work: 256, feed-forward 512, 4 heads, 3 + 3 layers."""
+    for side in ("encoder", "decoder"):
+        for name, value in (("embed_dim", 256), ("ffn_embed_dim", 512), ("attention_heads", 4), ("layers", 3)):
+            if getattr(args, f"{side}_{name}", None) is None:
+                setattr(args, f"{side}_{name}", value)
+    without_adaptive_softmax(ARCH_CONFIG_REGISTRY["transformer_iwslt_de_en"])(args)

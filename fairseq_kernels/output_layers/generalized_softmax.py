@@ -1,0 +1,286 @@
+"""The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, in the place of W_v . h."""
+
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..kernels import KERNELS
+from ..kernels.base import Pullback
+from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
+from .base import OutputLayer
+from .mixture_loss import weigh
+from .products import ProductBatch
+
+
+class GeneralizedSoftmax(OutputLayer):
+    """p(w_v | h) = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v)   (Gao et al. 2019, Eq. 1-3)
+
+    with pi = softmax(M^T h) and h_k = tanh(C_k^T h). A single kernel (K = 1) uses h itself and has no C and no M:
+    "the exact same number of parameters" as the linear one (section 4.2).
+
+    Args:
+        embed_dim: d, dimension of context and word vectors.
+        num_embeddings: V, number of words.
+        kernels: a mixture such as ``"3xlin,log"``, or a list of names; see ``fairseq_kernels.kernels.KERNELS``.
+        bias: whether every score has the word's bias beta_v added. Bounded kernels need it: without, rbf and wav
+            can't give any word more than e^2 / V.
+        untied: give each component its own projection matrix (the paper ties them).
+        kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
+        memory_budget: bytes of work space for :meth:`nll`; default 32 MiB on the CPU, 512 MiB on CUDA.
+
+    Attributes:
+        weight: projection matrix W (V, d), of the first component if untied.
+        untied_weights: those of the other components.
+        bias: beta (V,) or None.
+        context_maps: C (K, d, d), applied as h @ C_k; None for K = 1.
+        mixture_map: M (d, K); None for K = 1.
+
+    Raises:
+        ValueError: an unknown kernel or hyper-parameter, a value outside its domain, a dimension below 1.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_embeddings: int,
+        kernels: KernelSpec = "lin",
+        bias: bool = True,
+        untied: bool = False,
+        kernel_params: ParameterSpec = None,
+        memory_budget: Optional[int] = None,
+    ):
+        super().__init__(embed_dim, num_embeddings, memory_budget)
+        self.kernels = nn.ModuleList(build_kernels(kernels, embed_dim, kernel_params))
+        components = len(self.kernels)
+        self.untied = untied and components > 1
+        self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
+        self.untied_weights = nn.ParameterList(
+            nn.Parameter(torch.empty(num_embeddings, embed_dim)) for _ in range(components - 1 if self.untied else 0)
+        )
+        self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
+        mixed = components > 1
+        self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mixed else None
+        self.mixture_map = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
+        # which kernels a checkpoint was trained with: places in KERNELS
+        ids = [list(KERNELS).index(kernel.name) for kernel in self.kernels]
+        self.register_buffer("kernel_ids", torch.tensor(ids))
+        self._word_terms_cache: Tuple[object, List[Tuple[Tensor, ...]]] = (None, [])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""
+        for weight in self.matrices():
+            nn.init.normal_(weight, std=self.embed_dim**-0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+        if self.mixture_map is not None:
+            for context_map in self.context_maps:
+                nn.init.xavier_uniform_(context_map)
+            nn.init.xavier_uniform_(self.mixture_map)
+
+    def set_log_prior(self, counts: Sequence[float]) -> None:
+        """Start the bias from the words' log prior, given their counts (V,); one is added to each.
+
+        Raises:
+            ValueError: the layer has no bias, or there aren't V counts.
+        """
+        if self.bias is None:
+            raise ValueError("the layer has no bias to hold the words' log prior; build it with bias=True")
+        counts = torch.as_tensor(counts, dtype=torch.float64) + 1
+        if counts.shape != self.bias.shape:
+            raise ValueError(f"{counts.numel()} counts don't fit {self.num_embeddings} words")
+        with torch.no_grad():
+            self.bias.copy_((counts / counts.sum()).log())
+
+    def matrices(self) -> List[nn.Parameter]:
+        """The distinct projection matrices: one if tied, else one a component."""
+        return [self.weight, *self.untied_weights]
+
+    @staticmethod
+    def names_of(kernel_ids: Tensor) -> List[str]:
+        """The kernels' names from the buffer ``kernel_ids``."""
+        return [list(KERNELS)[int(i)] for i in kernel_ids]
+
+    def component_names(self) -> List[str]:
+        """The components' kernels, numbered where one occurs more than once: lin1, lin2, log."""
+        names = [kernel.name for kernel in self.kernels]
+        return [f"{n}{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+
+    def mixture_weights(self, features: Tensor) -> Tensor:
+        """pi (Eq. 2): (..., d) to (..., K), at least float32, differentiable; ones for K = 1."""
+        if self.mixture_map is None:
+            return features.new_ones(*features.shape[:-1], 1, dtype=torch.promote_types(features.dtype, torch.float32))
+        flat = self._flatten(features)
+        with torch.autocast(features.device.type, enabled=False):
+            weights = log_mixture_weights(flat, self.mixture_map).exp()
+        return weights.view(*features.shape[:-1], -1)
+
+    def log_probabilities(self, features: Tensor) -> Tensor:
+        mixing = self.context_maps is not None
+        context_maps = self.context_maps.to(features.dtype) if mixing else None
+        contexts = component_contexts(features, context_maps)
+        matrices = [weight.to(features.dtype) for weight in self.matrices()]
+        bias = None if self.bias is None else self.bias.to(features.dtype)
+        products = ProductBatch(list(self.kernels), contexts, len(matrices)).multiply(matrices)
+        terms = self._word_terms(matrices)
+        result = None
+        log_pi = log_mixture_weights(features, self.mixture_map).unbind(-1) if mixing else None
+        for k, kernel in enumerate(self.kernels):
+            scores = kernel.scores(products[k], terms[k], kernel.context_terms(contexts[k]))
+            scores = F.log_softmax(scores if bias is None else scores + bias, dim=-1)
+            if not mixing:
+                return scores
+            scores = scores + log_pi[k].unsqueeze(-1)
+            result = scores if result is None else torch.logaddexp(result, scores)
+        return result
+
+    def _word_terms(self, matrices: List[Tensor]) -> List[Tuple[Tensor, ...]]:
+        """Each kernel's word terms; in decoding they are computed once, not at every step."""
+        if torch.is_grad_enabled():
+            return word_terms(self.kernels, matrices)
+        key = [(t.data_ptr(), t._version, t.dtype, t.device) for t in self.parameters()] + [matrices[0].dtype]
+        if self.training or self._word_terms_cache[0] != key:
+            self._word_terms_cache = (key, word_terms(self.kernels, matrices))
+        return self._word_terms_cache[1]
+
+    def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
+        return GeneralizedSoftmaxPass(self, dtype, with_gradients)
+
+    def row_bytes(self, dtype: torch.dtype) -> int:
+        return self.num_embeddings * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
+
+    def extra_repr(self) -> str:
+        tied = "untied" if self.untied else "tied"
+        return f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, {tied}, bias={self.bias is not None}"
+
+
+def log_mixture_weights(features: Tensor, mixture_map: Tensor) -> Tensor:
+    """log pi = log softmax(M^T h) (Eq. 2): (N, d) to (N, K)."""
+    return F.log_softmax(features @ mixture_map.to(features.dtype), dim=-1)
+
+
+def component_contexts(features: Tensor, context_maps: Optional[Tensor]) -> Tensor:
+    """h_k = tanh(C_k^T h) (Eq. 3), (K, N, d); h itself, (1, N, d), for a single kernel."""
+    return features.unsqueeze(0) if context_maps is None else torch.tanh(features @ context_maps)
+
+
+def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tensor, ...]]:
+    """Each kernel's word terms, of the shared matrix or of its own."""
+    return [kernel.word_terms(matrices[k % len(matrices)]) for k, kernel in enumerate(kernels)]
+
+
+class GeneralizedSoftmaxPass:
+    """``chunked_loss.LossPass`` of a :class:`GeneralizedSoftmax`.
+
+    The V-sized part is written out: matrix products, kernels' pullbacks, :mod:`mixture_loss`. What has d columns or
+    fewer (h_k, pi, context terms) is autograd's, a small graph for each chunk.
+    """
+
+    def __init__(self, layer: GeneralizedSoftmax, dtype: torch.dtype, with_gradients: bool):
+        self.layer, self.kernels, self.with_gradients = layer, list(layer.kernels), with_gradients
+        self.bias, self.context_maps, self.mixture_map = (
+            None if parameter is None else parameter.detach().to(dtype).requires_grad_(with_gradients)
+            for parameter in (layer.bias, layer.context_maps, layer.mixture_map)
+        )
+        self.matrix_leaves = [m.detach().to(dtype).requires_grad_(with_gradients) for m in layer.matrices()]
+        self.matrices = [matrix.detach() for matrix in self.matrix_leaves]
+        with torch.set_grad_enabled(with_gradients):
+            self.word_graph = word_terms(self.kernels, self.matrix_leaves)
+        self.word_terms = [tuple(term.detach() for term in terms) for terms in self.word_graph]
+        self.small = [leaf for leaf in (self.context_maps, self.mixture_map) if leaf is not None]
+        self.learned = [p for kernel in self.kernels for p in kernel.parameters()]
+        if with_gradients:
+            self.of_matrices = [torch.zeros_like(matrix) for matrix in self.matrices]
+            self.of_word_terms = [tuple(torch.zeros_like(term) for term in terms) for terms in self.word_terms]
+            self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
+            self.of_small = [torch.zeros_like(leaf) for leaf in self.small]
+            self.of_learned = {p: torch.zeros_like(p, dtype=dtype) for p in self.learned}
+
+    def chunk(self, features, target, smoothing, token_weight):
+        features = features.detach().requires_grad_(self.with_gradients)
+        with torch.set_grad_enabled(self.with_gradients):
+            contexts = component_contexts(features, self.context_maps)
+            log_pi = None if self.mixture_map is None else log_mixture_weights(features, self.mixture_map)
+            batch = ProductBatch(self.kernels, contexts, len(self.matrices))
+            context_terms = [kernel.context_terms(contexts[k]) for k, kernel in enumerate(self.kernels)]
+        with torch.no_grad():
+            scores, pullbacks = self.scores(batch.multiply(self.matrices), context_terms)
+            weighed = weigh(scores, log_pi, target, smoothing, self.with_gradients)
+            if not self.with_gradients:
+                return weighed.loss, weighed.nll, None
+            factors, of_log_pi = list(weighed.factors), weighed.log_pi
+            if token_weight is not None:
+                token_weight = token_weight.unsqueeze(1)
+                factors = [token_weight if factor is None else factor * token_weight for factor in factors]
+                of_log_pi = None if of_log_pi is None else of_log_pi * token_weight
+            of_products, of_context_terms = [], []
+            for k, kernel in enumerate(self.kernels):
+                gradient = weighed.scores[k]
+                if self.of_bias is not None:
+                    self.of_bias.addmv_(gradient.T, ones(gradient) if factors[k] is None else factors[k].squeeze(1))
+                if factors[k] is not None and (context_terms[k] or kernel.learned()):
+                    gradient *= factors[k]  # these sum over tokens, or are not the products'
+                    factors[k] = None
+                of_product, of_words, of_contexts, of_learned = pullbacks[k](gradient)
+                of_products.append(of_product)
+                of_context_terms.append(of_contexts)
+                add_to(self.of_word_terms[k], of_words)
+                add_to([self.of_learned[p] for p in kernel.parameters()], of_learned)
+            of_queries = batch.pull_back(of_products, factors, self.matrices, self.of_matrices)
+        outputs = [query.vectors for query in batch.queries] + [t for terms in context_terms for t in terms] + [log_pi]
+        gradients = [*of_queries, *(g for group in of_context_terms for g in group), of_log_pi]
+        [of_features, *rest] = pull_back(outputs, [features, *self.small, *self.learned], gradients)
+        add_to(self.of_small, rest)
+        add_to(self.of_learned.values(), rest[len(self.small) :])
+        return weighed.loss, weighed.nll, of_features
+
+    def scores(self, products, context_terms) -> Tuple[List[Tuple[Tensor, bool]], List[Optional[Pullback]]]:
+        """Each component's scores with bias, whether they may be overwritten, and the kernels' pullbacks."""
+        scores, pullbacks = [], []
+        for k, kernel in enumerate(self.kernels):
+            terms = products[k], self.word_terms[k], context_terms[k]
+            if self.with_gradients:
+                score, pullback = kernel.scores_and_pullback(*terms)
+            else:
+                score, pullback = kernel.scores(*terms), None
+            free = kernel.overwrites or pullback is None
+            if self.bias is not None:
+                score, free = (score.add_(self.bias) if free else score + self.bias), True
+            scores.append((score, free))
+            pullbacks.append(pullback)
+        return scores, pullbacks
+
+    def gradients(self) -> List[Optional[Tensor]]:
+        outputs = [term for terms in self.word_graph for term in terms]
+        of_outputs = [gradient for group in self.of_word_terms for gradient in group]
+        rest = pull_back(outputs, [*self.matrix_leaves, *self.learned], of_outputs)
+        add_to(self.of_matrices, rest)
+        add_to(self.of_learned.values(), rest[len(self.matrices) :])
+        layer = self.layer
+        found = dict(zip(layer.matrices(), self.of_matrices))
+        found.update(self.of_learned)
+        found[layer.bias] = self.of_bias
+        found.update(zip([p for p in (layer.context_maps, layer.mixture_map) if p is not None], self.of_small))
+        return [found[parameter] for parameter in layer.parameters()]
+
+
+def pull_back(outputs, inputs, gradients) -> List[Optional[Tensor]]:
+    """Autograd's gradients of ``inputs`` (None where there is none) from those outputs that have one."""
+    pairs = [(o, g) for o, g in zip(outputs, gradients) if o is not None and g is not None and o.requires_grad]
+    if not pairs:
+        return [None] * len(inputs)
+    outputs, gradients = zip(*pairs)
+    return list(torch.autograd.grad(outputs, inputs, gradients, allow_unused=True))
+
+
+def add_to(sums, gradients) -> None:
+    """Adds each gradient that there is to its sum."""
+    for total, gradient in zip(sums, gradients):
+        if gradient is not None:
+            total += gradient
+
+
+def ones(gradient: Tensor) -> Tensor:
+    return gradient.new_ones(len(gradient))

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Trains the LSTM language model of Gao et al. (2019) with kernels in its softmax layer.
+#
+#   bash scripts/train_lm.sh DATA_BIN --kernels lin --save-dir checkpoints/lin
+#   bash scripts/train_lm.sh DATA_BIN --kernels 3xlin,log --pi-variance-weight 0.1 --save-dir checkpoints/mix2
+#
+#   --profile cpu     LSTM of 2 x 256, 2,850 updates of 32 x 35 words (two passes over SwDA): minutes on two cores
+#   --profile paper   LSTM of 2 x 512, dropout 0.1 on embedded words, until the validation perplexity stops falling
+#                     (default with a GPU; cpu without)
+#   --stock           fairseq's own lstm_lm and cross_entropy, for comparison
+#   --save-dir DIR    checkpoints, and log in DIR/train.log; started again it continues from DIR's last checkpoint
+#
+# All other options go to fairseq-train, after those of the profile, and win over them.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+[ $# -gt 0 ] || { usage; exit 2; }
+data='' profile='' save='' stock='' options=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        -h | --help) usage; exit 0 ;;
+        --profile) need_option "$@"; profile=$2; shift 2 ;;
+        --save-dir) need_option "$@"; save=$2; shift 2 ;;
+        --stock) stock=1; shift ;;
+        *) if [ -z "$data" ] && [ "${1#-}" = "$1" ]; then data=$1; else options+=("$1"); fi; shift ;;
+    esac
+done
+[ -n "$data" ] || die "no data; give the data-bin folder first, as in train_lm.sh data/swb/data-bin --kernels lin"
+need_data "$data"
+[ -n "$save" ] || die "--save-dir is missing; name a folder for checkpoints and log, as in --save-dir checkpoints/lin"
+find_python
+find_device
+[ -n "$profile" ] || { [ ${#DEVICE[@]} -eq 0 ] && profile=paper || profile=cpu; }
+size=512
+case $profile in
+    cpu)
+        size=256
+        training=(--optimizer adam --lr 0.002 --lr-scheduler polynomial_decay --warmup-updates 100 --clip-norm 1.0
+            --max-update 2850 --total-num-update 2850 --batch-size 32)
+        ;;
+    paper)
+        training=(--optimizer adam --lr 0.001 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-threshold 0.003
+            --clip-norm 1.0 --max-epoch 30 --patience 3 --batch-size 32)
+        ;;
+    *) die "--profile $profile is not known; choose cpu or paper" ;;
+esac
+model=(--decoder-embed-dim $size --decoder-hidden-size $size --decoder-out-embed-dim $size --decoder-layers 2
+    --dropout 0 --decoder-dropout-in 0.1 --decoder-dropout-out 0)
+if [ -n "$stock" ]; then
+    model=(--arch lstm_lm --criterion cross_entropy "${model[@]}")
+else
+    model=(--arch kernel_lstm_lm_swb --criterion kernel_mixture_cross_entropy "${model[@]}")
+fi
+mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
+fairseq train "$data" --task language_modeling --sample-break-mode none --tokens-per-sample 35 \
+    "${model[@]}" "${training[@]}" "${DEVICE[@]}" --save-dir "$save" --no-epoch-checkpoints --save-interval-updates 500 \
+    --keep-interval-updates 1 --validate-interval-updates 0 --log-format simple --log-interval 100 --seed 1 \
+    "${options[@]}" 2>&1 | tee -a "$save/train.log"

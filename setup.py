@@ -1,0 +1,37 @@
+"""Package metadata of fairseq_kernels."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_kernels" / "__init__.py").read_text())[1]
+
+setup(
+    name="fairseq_kernels",
+    version=VERSION,
+    description="Kernel functions and their mixtures in the softmax layer, as PyTorch layers and a fairseq plugin",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "torch>=2.4",  # the layers; 2.4 has the safe loader's list of allowed classes
+        "fairseq-fixed>=0.12.3.1",  # imports as fairseq; upstream's last release imports on no Python from 3.11 on
+        "numpy",  # word counts of binarised data
+        "matplotlib",  # curves, mixture weights and figures
+        "sacrebleu>=2.0",  # BLEU with a signature
+        "sacremoses",  # Moses tokenisation without Perl
+        "sentencepiece",  # the alternative to BPE by subword-nmt
+        "subword-nmt",  # BPE as in the papers' recipes
+        "tensorboardX",  # fairseq's --tensorboard-logdir
+    ],
+    extras_require={"test": ["pytest", "ruff", "build"]},
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
