@@ -26,8 +26,10 @@ def explain_missing_files() -> None:
 
     def hook(kind, error, trace):
         if issubclass(kind, FileNotFoundError):
-            name = error.filename or error
-            print(f"fairseq_kernels: error: {name} not found; check the path of the data or checkpoint", file=sys.stderr)
+            missing = error.filename or error
+            print(
+                f"fairseq_kernels: error: {missing} not found; check the path of data and checkpoint", file=sys.stderr
+            )
         else:
             previous(kind, error, trace)
 

@@ -173,4 +173,5 @@ class Kernel(nn.Module):
         return self.scores(products, self.word_terms(weight), self.context_terms(contexts))
 
     def extra_repr(self) -> str:
-        return ", ".join([self.name, *(f"{k}={v:g}" for k, v in self._fixed.items()), *(f"{k}=learned" for k in self._real)])
+        fixed = [f"{name}={value:g}" for name, value in self._fixed.items()]
+        return ", ".join([self.name, *fixed, *(f"{name}=learned" for name in self._real)])

@@ -31,8 +31,8 @@ class MixtureOfGaussians(Kernel):
         size = embed_dim // self.components
         if size < 2:
             raise ValueError(
-                f"{self.name} with {self.components} component(s) needs embed_dim >= {2 * self.components} (a mean and a "
-                f"variance each), not {embed_dim}; use a larger dimension or fewer components"
+                f"{self.name} with {self.components} component(s) needs embed_dim >= {2 * self.components} (a mean and "
+                f"a variance each), not {embed_dim}; use a larger dimension or fewer components"
             )
         self.mean_size = size - 1
         starts = range(0, size * self.components, size)

@@ -58,7 +58,8 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
     if isinstance(spec, Mapping):
         flat = {}
         for key, value in spec.items():
-            flat.update({f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {str(key): value})
+            inner = value.items() if isinstance(value, Mapping) else [("", value)]
+            flat.update({f"{key}.{name}" if name else str(key): number for name, number in inner})
     else:
         flat = {}
         for part in filter(None, (part.strip() for part in spec.split(","))):
@@ -73,7 +74,8 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
             raise ValueError(f"kernel parameter {name!r}: unknown kernel {kernel!r}; choose from {', '.join(KERNELS)}")
         known = [hyper.name for hyper in KERNELS[kernel].all_hyperparameters()]
         if parameter not in known:
-            raise ValueError(f"unknown kernel parameter {name!r}; {kernel} has {', '.join(f'{kernel}.{k}' for k in known)}")
+            choices = ", ".join(f"{kernel}.{other}" for other in known)
+            raise ValueError(f"unknown kernel parameter {name!r}; {kernel} has {choices}")
         values.setdefault(kernel, {})[parameter] = parse_value(value, name)
     return values
 
@@ -86,5 +88,5 @@ def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec
     values = parse_parameters(parameters)
     names = parse_kernels(kernels)
     for name in values.keys() - set(names):
-        KERNELS[name](max(embed_dim, 1024), **values[name])
+        KERNELS[name](1 << 20, **values[name])  # a dimension that no value is too large for
     return [KERNELS[name](embed_dim, **values.get(name, {})) for name in names]

@@ -48,7 +48,9 @@ class KernelLSTMDecoder(LSTMDecoder):
     """The stock decoder without encoder and attention, its cells' loop replaced by ``nn.LSTM``: whole sequences in
     training, a call a step in decoding, on the same weights."""
 
-    def __init__(self, dictionary, embed_dim, hidden_size, out_embed_dim, num_layers, dropout_in, dropout_out, **kwargs):
+    def __init__(
+        self, dictionary, embed_dim, hidden_size, out_embed_dim, num_layers, dropout_in, dropout_out, **kwargs
+    ):
         super().__init__(
             dictionary,
             embed_dim=embed_dim,
@@ -152,7 +154,7 @@ def check_config(cfg) -> None:
     if cfg.residuals:
         raise SystemExit("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
     if str(cfg.decoder_attention).lower() not in ("0", "false"):
-        raise SystemExit(f"--decoder-attention {cfg.decoder_attention} is not supported: a language model has no encoder")
+        raise SystemExit(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
     refuse_adaptive_softmax(cfg)
 
 

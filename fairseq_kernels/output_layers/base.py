@@ -102,7 +102,8 @@ class OutputLayer(nn.Module):
     ) -> Tuple[Tensor, Tensor]:
         """As :meth:`nll`, and with it from the same pass the loss without smoothing, which has no gradient."""
         if target.shape != features.shape[:-1]:
-            raise ValueError(f"target of shape {tuple(target.shape)} doesn't fit features of shape {tuple(features.shape)}")
+            shapes = tuple(target.shape), tuple(features.shape)
+            raise ValueError("target of shape {} doesn't fit features of shape {}".format(*shapes))
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "none"):
@@ -112,9 +113,9 @@ class OutputLayer(nn.Module):
             kept = words != ignore_index
             flat, words = flat[kept], words[kept]
         # only where looking is free: on CUDA it would wait for the device, and indexing fails there anyway
-        if words.device.type == "cpu" and words.numel() and not 0 <= int(words.min()) <= int(words.max()) < self.num_embeddings:
-            bad = words.min() if words.min() < 0 else words.max()
-            raise ValueError(f"target {int(bad)} is not a word: there are {self.num_embeddings}; is it the ignore_index?")
+        if words.device.type == "cpu":
+            for word in words[(words < 0) | (words >= self.num_embeddings)][:1].tolist():
+                raise ValueError(f"target {word} is not one of the {self.num_embeddings} words, nor the ignore_index")
         with torch.autocast(features.device.type, enabled=False):
             losses = chunked_loss(self, flat, words, label_smoothing, reduction)
         if reduction == "none" and ignore_index is not None:
