@@ -85,8 +85,8 @@ class Kernel(nn.Module):
 
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
-    overwrites = False  # see scores_and_pullback
-    buffers = 6  # (N, V) tensors alive in scores_and_pullback, for choosing the chunk
+    closed_form_buffers: Union[None, int] = None  # (N, V) tensors that the kernel's closed form holds, if it has one
+    autograd_buffers = 8  # about as many for autograd
 
     def __init__(self, embed_dim: int, **values):
         super().__init__()
@@ -152,10 +152,13 @@ class Kernel(nn.Module):
         self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]
     ) -> Tuple[Tensor, Pullback]:
         """S as :meth:`scores`, without graph, and its pullback: dL/dS (N, V) to the gradients of the products, word
-        terms, context terms and learned hyper-parameters, each a tuple. This one is autograd's; a kernel on the hot
-        path may give its own. ``overwrites`` says whether S and dL/dS may then be overwritten by whoever holds them.
+        terms, context terms and learned hyper-parameters, each a tuple. This one is autograd's; where
+        :attr:`closed_form` says so, the kernel's own :meth:`closed_form_scores_and_pullback` takes its place, which
+        may overwrite the products and dL/dS, and whose S may be overwritten.
         """
         # .data, not .detach(): other components overwrite their own parts of the same block of products
+        if self.closed_form:
+            return self.closed_form_scores_and_pullback(products, words, contexts)
         inputs = [[t.data.requires_grad_() for t in group] for group in (products, words, contexts)]
         learned = tuple(self.parameters())
         with torch.enable_grad():
@@ -166,6 +169,19 @@ class Kernel(nn.Module):
             return (*(tuple(next(found) for _ in group) for group in inputs), tuple(found))
 
         return scores.detach(), pullback
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether scores and pullback are written out: for the fixed hyper-parameters a subclass knows, unscaled."""
+        return self.closed_form_buffers is not None and self._fixed.get("scale") == 1.0 and not self._real
+
+    @property
+    def buffers(self) -> int:
+        """(N, V) tensors alive in :meth:`scores_and_pullback`, for choosing the chunk."""
+        return self.closed_form_buffers if self.closed_form else self.autograd_buffers
+
+    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
+        raise NotImplementedError
 
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""

@@ -1,5 +1,7 @@
 """Kernels that are functions of the distance ||W_v - h||, through D = ||W_v||^2 + ||h||^2 - 2 W_v . h (Eq. 13)."""
 
+from typing import Callable, Tuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,6 +34,21 @@ class DistanceKernel(Kernel):
     def similarity(self, products, words, contexts):
         return self.of_distance(squared_distance(products[0], words[0], contexts[0]), contexts[0])
 
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        distance = torch.sub(words[0], products[0], alpha=2, out=products[0]).add_(contexts[0]).clamp_min_(0)
+        scores, slope_times = self.of_distance_with_slope(distance)
+
+        def pullback(gradient):
+            gradient = slope_times(gradient)
+            to_word, to_context = gradient.sum(0), gradient.sum(1, keepdim=True)
+            return (gradient.mul_(-2),), (to_word,), (to_context,), ()
+
+        return scores, pullback
+
+    def of_distance_with_slope(self, distance: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """S that may be overwritten, and the product with dS/dD in place. ``distance`` may be overwritten."""
+        raise NotImplementedError
+
     def of_distance(self, distance: Tensor, scale: Tensor) -> Tensor:
         """S from D = ||W_v - h||^2 (N, V); ``scale`` (N, 1) is ||h||^2, of D's size where D is near 0."""
         raise NotImplementedError
@@ -61,6 +78,17 @@ class Logarithm(DistanceKernel):
         # log(x + 1) = softplus(log x) stays finite where x = D^{p/2} would overflow
         return torch.where(distinct, -softplus(exponent), 0.0)
 
+    closed_form_buffers = 2
+
+    @property
+    def closed_form(self):
+        return super().closed_form and self._fixed.get("p") == 2.0
+
+    def of_distance_with_slope(self, distance):
+        gamma = self.value("gamma")
+        distance.mul_(gamma)
+        return torch.log1p(distance).neg_(), lambda gradient: gradient.div_(distance.add_(1)).mul_(-gamma)
+
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + e^x), without the linear shortcut of torch's own from x = 20 on."""
@@ -79,6 +107,16 @@ class Power(DistanceKernel):
         exponent, distinct = self.log_power(distance, scale)
         return torch.where(distinct, -exponent.exp(), 0.0)
 
+    closed_form_buffers = 1
+
+    @property
+    def closed_form(self):
+        return super().closed_form and self._fixed.get("p") == 2.0
+
+    def of_distance_with_slope(self, distance):
+        gamma = self.value("gamma")
+        return distance.mul_(-gamma), lambda gradient: gradient.mul_(-gamma)
+
 
 class RadialBasis(DistanceKernel):
     """S = exp(-gamma ||W_v - h||^2) (Eq. 8)."""
@@ -88,6 +126,13 @@ class RadialBasis(DistanceKernel):
 
     def of_distance(self, distance, scale):
         return torch.exp(-self.widened(distance))
+
+    closed_form_buffers = 2
+
+    def of_distance_with_slope(self, distance):
+        gamma = self.value("gamma")
+        bell = distance.mul_(-gamma).exp_()
+        return bell.clone(), lambda gradient: gradient.mul_(bell).mul_(-gamma)
 
 
 class Wavelet(DistanceKernel):
@@ -101,3 +146,12 @@ class Wavelet(DistanceKernel):
 
     def of_distance(self, distance, scale):
         return torch.cos(distance / self.value("a")) * torch.exp(-distance / self.value("b"))
+
+    closed_form_buffers = 4
+
+    def of_distance_with_slope(self, distance):
+        a, b = self.value("a"), self.value("b")
+        bell = torch.exp(distance / -b)
+        wave = distance.div_(a).cos().mul_(bell)
+        slope = distance.sin_().mul_(bell).div_(-a).sub_(wave, alpha=1 / b)
+        return wave, lambda gradient: gradient.mul_(slope)

@@ -1,5 +1,6 @@
 """Words and contexts as Gaussians: the log of their expected likelihood, log int N(x; W_v) N(x; h) dx."""
 
+import itertools
 import math
 from typing import List, Sequence, Tuple
 
@@ -66,6 +67,37 @@ class MixtureOfGaussians(Kernel):
                 distance = squared_distance(products[i * n + j], words[i], contexts[j])
                 total = total - (self.mean_size / 2) * torch.log(2 * math.pi * variance) - distance / (2 * variance)
         return total
+
+    @property
+    def closed_form_buffers(self):
+        return 1 + 2 * self.components**2
+
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        # with u = 1 / 2(s_W + s_h): log int N N = (m/2) log(u / pi) - u D
+        n, m = self.components, self.mean_size
+        pairs = [(i, j, product) for (i, j), product in zip(itertools.product(range(n), range(n)), products)]
+        total, kept = 0.0, []
+        for i, j, product in pairs:
+            distance = torch.sub(words[i], product, alpha=2, out=product).add_(contexts[j]).clamp_min_(0)
+            precision = (words[n + i] + contexts[n + j]).mul_(2).reciprocal_()
+            term = precision.div(math.pi).log_().mul_(m / 2).addcmul_(precision, distance, value=-1)
+            total = term if i == j == 0 else total.add_(term)
+            kept.append((distance, precision))
+
+        def pullback(gradient):
+            to_products, to_words, to_contexts = [], [0.0] * (2 * n), [0.0] * (2 * n)
+            for (i, j, _), (distance, precision) in zip(pairs, kept):
+                # dS/dD = -u and dS/ds = u (2 u D - m)
+                to_variance = distance.mul_(precision).mul_(2).sub_(m)
+                to_distance = precision.mul_(gradient)
+                to_variance.mul_(to_distance)
+                for sums, dim, index in ((to_words, 0, i), (to_contexts, 1, j)):
+                    sums[index] = sums[index] - to_distance.sum(dim, keepdim=bool(dim))
+                    sums[n + index] = sums[n + index] + to_variance.sum(dim, keepdim=bool(dim))
+                to_products.append(to_distance.mul_(2))
+            return tuple(to_products), tuple(to_words), tuple(to_contexts), ()
+
+        return total, pullback
 
 
 class SphericalGaussian(MixtureOfGaussians):

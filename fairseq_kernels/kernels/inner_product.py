@@ -10,20 +10,12 @@ class Linear(Kernel):
 
     name = "lin"
 
-    @property
-    def overwrites(self):
-        return self._fixed.get("scale") == 1.0
-
-    @property
-    def buffers(self):
-        return 1 if self.overwrites else super().buffers
+    closed_form_buffers = 1
 
     def similarity(self, products, words, contexts):
         return products[0]
 
-    def scores_and_pullback(self, products, words, contexts):
-        if not self.overwrites:
-            return super().scores_and_pullback(products, words, contexts)
+    def closed_form_scores_and_pullback(self, products, words, contexts):
         return products[0], lambda gradient: ((gradient,), (), (), ())
 
 
@@ -39,6 +31,17 @@ class Polynomial(Kernel):
 
     def similarity(self, products, words, contexts):
         return (products[0] * self.value("alpha") + self.value("c")) ** self.value("p")
+
+    closed_form_buffers = 2
+
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        alpha, power = self.value("alpha"), self.value("p")
+        base = products[0].mul_(alpha).add_(self.value("c"))
+
+        def pullback(gradient):
+            return (gradient.mul_(base.pow_(power - 1)).mul_(power * alpha),), (), (), ()
+
+        return base**power, pullback
 
 
 class Sigsoftmax(Kernel):

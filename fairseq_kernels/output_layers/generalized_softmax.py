@@ -245,7 +245,7 @@ class GeneralizedSoftmaxPass:
                 score, pullback = kernel.scores_and_pullback(*terms)
             else:
                 score, pullback = kernel.scores(*terms), None
-            free = kernel.overwrites or pullback is None
+            free = kernel.closed_form or pullback is None
             if self.bias is not None:
                 score, free = (score.add_(self.bias) if free else score + self.bias), True
             scores.append((score, free))

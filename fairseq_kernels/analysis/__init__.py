@@ -1,0 +1,1 @@
+"""What is made of trained models and their logs: tables, curves, figures."""

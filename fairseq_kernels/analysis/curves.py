@@ -1,0 +1,63 @@
+"""Learning curves and mixture weights of several runs in one picture.
+
+python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--baseline unigram=275]
+"""
+
+import argparse
+from pathlib import Path
+from typing import Dict, Optional
+
+from .training_log import read_curves
+
+
+def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]] = None) -> None:
+    """Writes ``out`` (PNG): validation perplexity by update, and each mixture's mean weights in training.
+
+    Args:
+        logs: fairseq-train's log of each run.
+        out: the picture.
+        baselines: perplexities to mark with a line, by name.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    weights = {}
+    for name, path in logs.items():
+        curves = read_curves(path, "train_inner")
+        weights[name] = {key: curve for key, curve in curves.items() if key.startswith("pi_") and "variance" not in key}
+    mixtures = {name: curves for name, curves in weights.items() if curves}
+    figure, axes = pyplot.subplots(1, 1 + len(mixtures), figsize=(6 + 4.5 * len(mixtures), 4.2), squeeze=False)
+    [perplexity, *others] = axes[0]
+    for name, path in logs.items():
+        curve = read_curves(path, "valid").get("ppl", {})
+        perplexity.plot(list(curve), list(curve.values()), marker="o", markersize=3, label=name)
+    for name, value in (baselines or {}).items():
+        perplexity.axhline(value, color="grey", linestyle="--", label=f"{name} {value:.0f}")
+    perplexity.set(xlabel="update", ylabel="validation perplexity", yscale="log")
+    perplexity.legend()
+    for axis, (name, curves) in zip(others, mixtures.items()):
+        for key, curve in curves.items():
+            axis.plot(list(curve), list(curve.values()), label=key[len("pi_") :])
+        axis.set(xlabel="update", ylabel="mean mixture weight", ylim=(0, 1), title=name)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(out, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.curves", description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
+    parser.add_argument("--baseline", action="append", default=[], metavar="NAME=PPL")
+    args = parser.parse_args()
+    logs = {name: Path(path) for name, path in (item.split("=", 1) for item in args.logs)}
+    for name, path in logs.items():
+        if not path.is_file():
+            parser.error(f"{name}: log {path} not found")
+    plot(logs, args.out, {name: float(value) for name, value in (item.split("=", 1) for item in args.baseline)})
+
+
+if __name__ == "__main__":
+    main()
