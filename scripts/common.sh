@@ -29,3 +29,36 @@ need_data() {
     [ -d "$1" ] || die "data folder '$1' not found; give the data-bin folder that a data-prep script made"
     [ -n "$(ls "$1"/dict*.txt 2>/dev/null)" ] || die "'$1' has no dict.txt; give the data-bin folder that a data-prep script made"
 }
+
+# usage FIRST LAST: those lines of the script's head, without their comment marks.
+usage() { sed -n "$1,$2s/^# \{0,1\}//p" "$0"; }
+
+# The options that training scripts share, into data, profile, save, stock and options (all others).
+read_training_options() {
+    data='' profile='' save='' stock='' options=()
+    local last; last=$(awk '!/^#/ {print NR - 1; exit}' "$0")
+    [ $# -gt 0 ] || { usage 2 "$last"; exit 2; }
+    while [ $# -gt 0 ]; do
+        case $1 in
+            -h | --help) usage 2 "$last"; exit 0 ;;
+            --profile) need_option "$@"; profile=$2; shift 2 ;;
+            --save-dir) need_option "$@"; save=$2; shift 2 ;;
+            --stock) stock=1; shift ;;
+            *) if [ -z "$data" ] && [ ${#options[@]} -eq 0 ] && [ "${1#-}" = "$1" ]; then data=$1; else options+=("$1"); fi; shift ;;
+        esac
+    done
+    [ -n "$data" ] || die "no data; give the data-bin folder first, as in $(basename "$0") data/corpus/data-bin --kernels lin"
+    [ -n "$save" ] || die "--save-dir is missing; name a folder for checkpoints and log, as in --save-dir checkpoints/lin"
+    case $profile in "" | cpu | paper) ;; *) die "--profile $profile is not known; choose cpu or paper" ;; esac
+    find_python
+    find_device
+    [ -n "$profile" ] || { [ ${#DEVICE[@]} -eq 0 ] && profile=paper || profile=cpu; }
+}
+
+# train DATA FLAGS...: fairseq-train with the user's options last; log on the screen and in the save folder.
+train() {
+    mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
+    fairseq train "$@" ${DEVICE[@]+"${DEVICE[@]}"} --save-dir "$save" --no-epoch-checkpoints --keep-interval-updates 1 \
+        --save-interval-updates 500 --log-format simple --log-interval 100 --seed 1 ${options[@]+"${options[@]}"} 2>&1 \
+        | tee -a "$save/train.log"
+}

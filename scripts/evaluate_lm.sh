@@ -4,7 +4,7 @@
 #   bash scripts/evaluate_lm.sh DATA_BIN checkpoints/lin/checkpoint_best.pt [--gen-subset valid] [fairseq-eval-lm options]
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help | "") sed -n '2,5s/^# \{0,1\}//p' "$0"; exit $([ -n "${1:-}" ] && echo 0 || echo 2) ;; esac
+case "${1:-}" in -h | --help | "") usage 2 4; exit $([ -n "${1:-}" ] && echo 0 || echo 2) ;; esac
 [ $# -ge 2 ] || die "give the data-bin folder and a checkpoint, as in evaluate_lm.sh data/swb/data-bin checkpoints/lin/checkpoint_best.pt"
 data=$1 checkpoint=$2
 shift 2
@@ -13,4 +13,4 @@ need_data "$data"
 find_python
 find_device
 fairseq eval_lm "$data" --task language_modeling --path "$checkpoint" --sample-break-mode none --tokens-per-sample 35 \
-    --gen-subset test --batch-size 32 "${DEVICE[@]}" "$@"
+    --gen-subset test --batch-size 32 ${DEVICE[@]+"${DEVICE[@]}"} "$@"

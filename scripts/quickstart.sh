@@ -7,7 +7,7 @@
 # Interrupted and started again, it continues.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; -*) die "unknown option '$1'; give a folder or nothing" ;; esac
+case "${1:-}" in -h | --help) usage 2 7; exit 0 ;; -*) die "unknown option '$1'; give a folder or nothing" ;; esac
 cd "$ROOT"
 out=${1:-quickstart}
 bash scripts/setup.sh
@@ -21,8 +21,7 @@ PYTHON=$PY bash data-prep/prepare-swb.sh --out "$out/lm" \
 
 # train_and_evaluate NAME OPTIONS: a small LSTM; perplexity on test into NAME/test.ppl
 size=(--profile cpu --decoder-layers 1 --decoder-embed-dim 128 --decoder-hidden-size 128 --decoder-out-embed-dim 128
-    --decoder-dropout-in 0.3 --decoder-dropout-out 0.3 --max-update 700 --total-num-update 700 --lr 0.005 --log-interval 25
-    --save-interval-updates 100)
+    --decoder-dropout-in 0.3 --decoder-dropout-out 0.3 --max-update 320 --total-num-update 320 --warmup-updates 30 --lr 0.006 --log-interval 40)
 train_and_evaluate() {
     local name=$1 dir=$out/$1; shift
     if [ ! -f "$dir/test.ppl" ]; then

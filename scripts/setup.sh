@@ -14,7 +14,7 @@ TORCH=${TORCH:-torch}
 VENV=$ROOT/.venv
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) usage 2 7; exit 0 ;;
     *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead" ;;
 esac
 

@@ -13,24 +13,8 @@
 # All other options go to fairseq-train, after those of the profile, and win over them.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
-[ $# -gt 0 ] || { usage; exit 2; }
-data='' profile='' save='' stock='' options=()
-while [ $# -gt 0 ]; do
-    case $1 in
-        -h | --help) usage; exit 0 ;;
-        --profile) need_option "$@"; profile=$2; shift 2 ;;
-        --save-dir) need_option "$@"; save=$2; shift 2 ;;
-        --stock) stock=1; shift ;;
-        *) if [ -z "$data" ] && [ "${1#-}" = "$1" ]; then data=$1; else options+=("$1"); fi; shift ;;
-    esac
-done
-[ -n "$data" ] || die "no data; give the data-bin folder first, as in train_lm.sh data/swb/data-bin --kernels lin"
+read_training_options "$@"
 need_data "$data"
-[ -n "$save" ] || die "--save-dir is missing; name a folder for checkpoints and log, as in --save-dir checkpoints/lin"
-find_python
-find_device
-[ -n "$profile" ] || { [ ${#DEVICE[@]} -eq 0 ] && profile=paper || profile=cpu; }
 size=512
 case $profile in
     cpu)
@@ -42,7 +26,6 @@ case $profile in
         training=(--optimizer adam --lr 0.001 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-threshold 0.003
             --clip-norm 1.0 --max-epoch 30 --patience 3 --batch-size 32)
         ;;
-    *) die "--profile $profile is not known; choose cpu or paper" ;;
 esac
 model=(--decoder-embed-dim $size --decoder-hidden-size $size --decoder-out-embed-dim $size --decoder-layers 2
     --dropout 0 --decoder-dropout-in 0.1 --decoder-dropout-out 0)
@@ -51,8 +34,5 @@ if [ -n "$stock" ]; then
 else
     model=(--arch kernel_lstm_lm_swb --criterion kernel_mixture_cross_entropy "${model[@]}")
 fi
-mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
-fairseq train "$data" --task language_modeling --sample-break-mode none --tokens-per-sample 35 \
-    "${model[@]}" "${training[@]}" "${DEVICE[@]}" --save-dir "$save" --no-epoch-checkpoints --save-interval-updates 500 \
-    --keep-interval-updates 1 --validate-interval-updates 0 --log-format simple --log-interval 100 --seed 1 \
-    "${options[@]}" 2>&1 | tee -a "$save/train.log"
+train "$data" --task language_modeling --sample-break-mode none --tokens-per-sample 35 --best-checkpoint-metric ppl \
+    "${model[@]}" "${training[@]}"
