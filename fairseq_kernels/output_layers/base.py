@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from .chunked_loss import chunked_loss, chunks
 
+# Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
+CPU_ROWS = 224
+
 
 class OutputLayer(nn.Module):
     """The layer from context vectors h (d) to a distribution over V words.
@@ -38,15 +41,19 @@ class OutputLayer(nn.Module):
         """A new ``LossPass`` over this layer."""
         raise NotImplementedError
 
+    rows_per_token = 1  # rows of scores that one token has
+
     def row_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of work space that one token needs in a chunk."""
         raise NotImplementedError
 
     def chunk_size(self, features: Tensor) -> int:
         """Tokens a chunk, from the memory budget."""
-        # CPU: a few MiB fit the caches and leave the products large enough; CUDA: large launches, still small memory
         budget = self.memory_budget or (512 << 20 if features.is_cuda else 32 << 20)
-        return max(1, budget // self.row_bytes(features.dtype))
+        tokens = budget // self.row_bytes(features.dtype)
+        if self.memory_budget is None and not features.is_cuda:
+            tokens = min(tokens, CPU_ROWS // self.rows_per_token)
+        return max(1, tokens)
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalised log-probabilities.

@@ -28,7 +28,7 @@ class GeneralizedSoftmax(OutputLayer):
             can't give any word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
-        memory_budget: bytes of work space for :meth:`nll`; default 32 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 32 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -147,6 +147,10 @@ class GeneralizedSoftmax(OutputLayer):
 
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
         return GeneralizedSoftmaxPass(self, dtype, with_gradients)
+
+    @property
+    def rows_per_token(self) -> int:
+        return len(self.kernels)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         return self.num_embeddings * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)

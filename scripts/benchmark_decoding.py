@@ -1,0 +1,105 @@
+#!/usr/bin/env python
+"""Beam-search speed of kernel mixtures against lin: the transformer of the paper, in one run, on the same sentences.
+
+    python scripts/benchmark_decoding.py DATA_BIN [--kernels lin 9xlin ...] [--out results/decoding.json]
+
+The weights are random and every hypothesis has the same length, so that all models do the same number of steps.
+Each round times every model once; the table has the fastest round's seconds and the ratio to the first model.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+from fairseq import tasks
+from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
+from fairseq.sequence_generator import SequenceGenerator
+
+import fairseq_kernels  # noqa: F401  (registers the models)
+
+NINE = "lin,log,pow,pol,rbf,ssg,mog,hpb,wav"
+
+
+def build(task, kernels: str, arch: str):
+    """An untrained model of a named architecture."""
+    args = Namespace(arch=arch, kernels=kernels, share_decoder_input_output_embed=True)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return build_model(args, task).eval()
+
+
+def batches(task, subset: str, sentences: int, size: int, device: str):
+    """Batches of the first sentences, on the device, as the generator takes them."""
+    task.load_dataset(subset)
+    dataset = task.dataset(subset)
+    rows = range(min(sentences, len(dataset)))
+    for start in rows[::size]:
+        batch = dataset.collater([dataset[row] for row in rows[start : start + size]])
+        yield {"net_input": {key: value.to(device) for key, value in batch["net_input"].items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="data-bin folder of a translation corpus")
+    parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en")
+    parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", NINE])
+    parser.add_argument("--subset", default="test")
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--length", type=int, default=20, help="words of every hypothesis")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    args = parser.parse_args()
+    if not os.path.isdir(args.data):
+        parser.error(f"data folder {args.data} not found")
+    torch.manual_seed(1)
+    task = tasks.setup_task(Namespace(task="translation", data=args.data, source_lang=None, target_lang=None))
+    samples = list(batches(task, args.subset, args.sentences, args.batch_size, args.device))
+    generators = {}
+    for kernels in args.kernels:
+        model = build(task, kernels, args.arch).to(args.device)
+        generators[kernels] = SequenceGenerator(
+            [model],
+            task.target_dictionary,
+            beam_size=args.beam,
+            max_len_a=0,
+            max_len_b=args.length,
+            min_len=args.length,
+        )
+    seconds = {kernels: [] for kernels in args.kernels}
+    for round_ in range(args.rounds + 1):
+        for kernels, generator in generators.items():
+            start = time.perf_counter()
+            for sample in samples:
+                generator.generate([], sample)
+            if args.device != "cpu":
+                torch.cuda.synchronize()
+            if round_:  # the first warms up
+                seconds[kernels].append(time.perf_counter() - start)
+            print(f"round {round_}: {kernels} {time.perf_counter() - start:.2f} s", file=sys.stderr)
+    first = min(seconds[args.kernels[0]])
+    rows = [{"kernels": k, "seconds": min(s), "rounds": s, "ratio": min(s) / first} for k, s in seconds.items()]
+    for row in rows:
+        print(f"{row['kernels']:40} {row['seconds']:8.2f} s   {row['ratio']:.2f} x")
+    if args.out:
+        gpu = torch.cuda.get_device_name() if args.device != "cpu" else None
+        machine = {"device": gpu or f"CPU, {torch.get_num_threads()} threads", "platform": platform.platform()}
+        settings = {key: value for key, value in vars(args).items() if key not in ("out", "data")}
+        record = {
+            "command": "python scripts/benchmark_decoding.py DATA_BIN",
+            "settings": {**settings, "words": len(task.target_dictionary)},
+            "machine": {**machine, "python": platform.python_version(), "torch": torch.__version__},
+            "rows": rows,
+        }
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
