@@ -17,7 +17,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
-from fairseq import tasks
+from fairseq import options, tasks
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -60,7 +60,8 @@ def main() -> None:
     if not os.path.isdir(args.data):
         parser.error(f"data folder {args.data} not found")
     torch.manual_seed(1)
-    task = tasks.setup_task(Namespace(task="translation", data=args.data, source_lang=None, target_lang=None))
+    parser = options.get_generation_parser()
+    task = tasks.setup_task(options.parse_args_and_arch(parser, [args.data, "--task", "translation"]))
     samples = list(batches(task, args.subset, args.sentences, args.batch_size, args.device))
     generators = {}
     for kernels in args.kernels:

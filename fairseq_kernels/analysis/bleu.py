@@ -1,6 +1,6 @@
 """Detokenised sacreBLEU, with its signature, of what fairseq-generate wrote.
 
-    python -m fairseq_kernels.analysis.bleu GEN_OUT --reference test.ref.en --language en
+python -m fairseq_kernels.analysis.bleu GEN_OUT --reference test.ref.en --language en
 """
 
 import argparse
@@ -37,7 +37,9 @@ def main() -> None:
     output = [detokenise(line.split()) for line in hypotheses(args.generated)]
     reference = args.reference.read_text(encoding="utf-8").splitlines()
     if len(output) != len(reference):
-        sys.exit(f"bleu: error: {len(output)} translations in {args.generated}, {len(reference)} lines in {args.reference}")
+        sys.exit(
+            f"bleu: error: {len(output)} translations in {args.generated}, {len(reference)} lines in {args.reference}"
+        )
     metric = sacrebleu.BLEU(lowercase=True)
     print(f"detokenised (sacreBLEU): {metric.corpus_score(output, [reference]).score:.2f}  {metric.get_signature()}")
 

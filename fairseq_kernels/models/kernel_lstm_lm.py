@@ -6,12 +6,12 @@ from typing import Optional
 from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
-from fairseq.models.lstm import LSTM, Embedding, LSTMDecoder
+from fairseq.models.lstm import DEFAULT_MAX_TARGET_POSITIONS, LSTM, Embedding, LSTMDecoder
 from omegaconf import II
 from torch import nn
 
 from .kernel_model import KernelModel
-from .output_layer_config import OutputLayerConfig, build_output_layer
+from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 
 
 @dataclass
@@ -115,6 +115,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a new model instance."""
+        cfg = with_defaults(cfg, KernelLSTMLanguageModelConfig)
         check_config(cfg)
         dictionary = task.target_dictionary
         hidden_size = cfg.decoder_hidden_size or cfg.decoder_embed_dim
@@ -133,7 +134,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
             dropout_in=cfg.dropout if cfg.decoder_dropout_in is None else cfg.decoder_dropout_in,
             dropout_out=cfg.dropout if cfg.decoder_dropout_out is None else cfg.decoder_dropout_out,
             pretrained_embed=embedding,
-            max_target_positions=cfg.max_target_positions or cfg.tokens_per_sample,
+            max_target_positions=cfg.max_target_positions or cfg.tokens_per_sample or DEFAULT_MAX_TARGET_POSITIONS,
         )
         layer = build_output_layer(
             cfg,

@@ -2,17 +2,16 @@
 
 import dataclasses
 import inspect
-from argparse import Namespace
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModelBase
-from omegaconf import II, OmegaConf
+from omegaconf import II
 from torch import nn
 
 from .kernel_lstm_lm import refuse_adaptive_softmax
 from .kernel_model import KernelModel
-from .output_layer_config import OutputLayerConfig, build_output_layer
+from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 
 
 def flat_config(name: str, nested: type, base: type) -> type:
@@ -53,12 +52,12 @@ class KernelTransformer(KernelModel, TransformerModelBase):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a new model instance."""
+        cfg = with_defaults(cfg, KernelTransformerConfig)
         refuse_adaptive_softmax(cfg)
-        values = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else dict(vars(cfg))
         for name in ("decoder_input_dim", "decoder_output_dim"):
-            if str(values[name]).startswith("${"):  # not resolved outside of hydra
-                values[name] = values["decoder_embed_dim"]
-        nested = TransformerConfig.from_namespace(Namespace(**values))
+            if getattr(cfg, name) is None:  # the interpolation is not resolved outside of hydra
+                setattr(cfg, name, cfg.decoder_embed_dim)
+        nested = TransformerConfig.from_namespace(cfg)
         model = super().build_model(nested, task)
         decoder = model.decoder
         decoder.output_projection = build_output_layer(

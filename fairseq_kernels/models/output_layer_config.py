@@ -2,11 +2,13 @@
 
 import logging
 import os
-from dataclasses import dataclass, field
+from argparse import Namespace
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Optional
 
 import numpy as np
 from fairseq.data import data_utils
+from omegaconf import OmegaConf
 from torch import nn
 
 from ..errors import one_line_errors
@@ -36,6 +38,21 @@ class OutputLayerConfig:
     output_memory_mib: Optional[int] = field(
         default=None, metadata={"help": "work space of the loss in MiB (default: 32 on the CPU, 512 on CUDA)"}
     )
+
+
+def with_defaults(cfg, config: type) -> Namespace:
+    """The options of ``cfg`` (a DictConfig or Namespace), those it lacks as the dataclass ``config`` has them.
+
+    Under a named architecture fairseq hands over what it was given; and checkpoints may be older than an option.
+    Interpolations that nothing resolves become None.
+    """
+    values = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else dict(vars(cfg))
+    for field_ in fields(config):
+        default = field_.default if field_.default_factory is MISSING else field_.default_factory()
+        value = values.setdefault(field_.name, default)
+        if isinstance(value, str) and value.startswith("${"):
+            values[field_.name] = None
+    return Namespace(**values)
 
 
 def build_output_layer(cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None) -> OutputLayer:
