@@ -14,7 +14,9 @@ German knows the English except where ``SHOWS`` says otherwise: the present tens
 and the accusative "sie" is "her" or "them". German distinguishes some things that English does not.
 
 Every sentence is that of one derivation only, up to the choices in ``SHOWS``. So the entropies are exact: sums over
-the independent choices, in nats, which the tests compare with sums over all sentences of smaller grammars.
+the independent choices, in nats, which the tests compare with sums over all sentences of smaller grammars, and
+probabilities of sentences with sums over all their derivations. To extend the corpus, add words to the lexicon and
+name them in ``RULES``; the tests tell when a sentence gets a second derivation.
 
 Valid and test are drawn from the same grammar, without the German sentences that occur in an earlier split. What is
 left out depends on the German alone, so the probabilities of translations stay those of the grammar.
@@ -385,20 +387,25 @@ RULES = {
     "front, time and place": {"subject": option(5), "time": option(4), "place": option(1)},
 }
 
-for short, adjectives in (("", ("person adjective", "thing adjective")), ("short ", ())):
-    person, thing = ({"adjective": adjective} for adjective in adjectives) if adjectives else ({}, {})
+
+def add_objects(prefix, person, thing):
+    """Add the objects whose names begin with ``prefix``; ``person`` and ``thing`` are their parts for adjectives."""
     for name, pronoun in (("person object", "accusative pronoun"), ("dative object", "dative pronoun")):
-        RULES[short + name] = {
+        RULES[prefix + name] = {
             "pronoun": option(2, pronoun=pronoun),
             "noun": option(5, determiner="object determiner", **person, noun="person noun"),
             "own": option(3, determiner="own determiner", **person, noun="own noun"),
         }
     for name, noun in (("thing object", "thing noun"), ("food", "food noun"), ("openable", "openable noun")):
-        RULES[short + name] = {"noun": option(1, determiner="thing determiner", **thing, noun=noun)}
+        RULES[prefix + name] = {"noun": option(1, determiner="thing determiner", **thing, noun=noun)}
+
+
+add_objects("", {"adjective": "person adjective"}, {"adjective": "thing adjective"})
+add_objects("short ", {}, {})
 
 
 def add_tense(name, adverbials, fronted=False, modal="modal"):
-    """Add the choice ``name``: of a tense, then of adverbials among these kinds, then of what is fronted."""
+    """Add the choice ``name``: of a tense, then of ``adverbials`` among these kinds, then maybe of what is fronted."""
     aspect = {"aspect": "aspect"}
     tenses = {
         "present": option(5),
@@ -444,7 +451,7 @@ def normalise(rules):
     """The rules with weights that sum to 1 in every choice."""
     grammar = {}
     for symbol, options in rules.items():
-        total = sum(option.probability for option in options.values())
+        total = sum(one.probability for one in options.values())
         grammar[symbol] = {value: one._replace(probability=one.probability / total) for value, one in options.items()}
     return grammar
 
@@ -697,13 +704,13 @@ def looking_like(language, symbol, value, grammar=GRAMMAR):
 
 
 def surprise(language, given=None, grammar=GRAMMAR):
-    """A function: -ln of the probability of what ``language`` shows of a choice, in nats.
+    """A function: minus the logarithm of the probability of what ``language`` shows of a choice.
 
     Args:
         given: another language, whose sentence is known; or None.
 
     Returns:
-        Function of a symbol and a value; ``expectation`` and ``total`` sum over those of a sentence.
+        Function of a symbol and a value, in nats; ``expectation`` and ``total`` sum it over a sentence.
     """
     @functools.cache
     def nats(symbol, value):

@@ -4,7 +4,13 @@ import dataclasses
 import inspect
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, register_model, register_model_architecture
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_INV_REGISTRY,
+    BaseFairseqModel,
+    register_model,
+    register_model_architecture,
+)
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerModelBase
 from omegaconf import II
 from torch import nn
@@ -48,6 +54,9 @@ KernelTransformerConfig = flat_config("KernelTransformerConfig", TransformerConf
 @register_model("kernel_transformer", dataclass=KernelTransformerConfig)
 class KernelTransformer(KernelModel, TransformerModelBase):
     """Transformer (Vaswani et al. 2017) whose softmax layer has kernels (Gao et al. 2019, section 4)."""
+
+    # the options of our dataclass; the base class' method names TransformerConfig
+    add_args = classmethod(BaseFairseqModel.add_args.__func__)
 
     @classmethod
     def build_model(cls, cfg, task):
