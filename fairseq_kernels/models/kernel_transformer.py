@@ -37,7 +37,7 @@ def flat_config(name: str, nested: type, base: type) -> type:
             if default == II("model.decoder.embed_dim"):
                 default = II("model.decoder_embed_dim")
             flat.append((key, field.type, dataclasses.field(default=default, metadata=field.metadata)))
-    return dataclasses.make_dataclass(name, flat, bases=(base, FairseqDataclass))
+    return dataclasses.make_dataclass(name, flat, bases=(base, FairseqDataclass), namespace={"__module__": __name__})
 
 
 @dataclasses.dataclass
