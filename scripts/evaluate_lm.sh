@@ -13,4 +13,4 @@ need_data "$data"
 find_python
 find_device
 fairseq eval_lm "$data" --task language_modeling --path "$checkpoint" --sample-break-mode none --tokens-per-sample 35 \
-    --gen-subset test --batch-size 32 ${DEVICE[@]+"${DEVICE[@]}"} "$@"
+    --gen-subset test --batch-size 32 --required-batch-size-multiple 1 ${DEVICE[@]+"${DEVICE[@]}"} "$@"

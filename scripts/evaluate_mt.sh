@@ -29,7 +29,7 @@ bpe=subword_nmt
 grep -q '▁' "$data/$subset.$target" 2>/dev/null && bpe=sentencepiece
 out=${checkpoint##*:}.$subset.gen
 fairseq generate "$data/data-bin" --task translation --path "$checkpoint" --gen-subset "$subset" --beam 5 \
-    --remove-bpe=$bpe --max-tokens 8000 "${DEVICE[@]}" ${options[@]+"${options[@]}"} >"$out.part" || die "fairseq-generate failed; see above"
+    --remove-bpe=$bpe --max-tokens 8000 --required-batch-size-multiple 1 "${DEVICE[@]}" ${options[@]+"${options[@]}"} >"$out.part" || die "fairseq-generate failed; see above"
 mv "$out.part" "$out"
 grep -a '^Generate ' "$out" | sed 's/^/tokenised (fairseq): /'
 "$PY" -m fairseq_kernels.analysis.bleu "$out" --reference "$reference" --language "$target"

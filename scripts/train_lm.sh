@@ -5,7 +5,7 @@
 #   bash scripts/train_lm.sh DATA_BIN --kernels 3xlin,log --pi-variance-weight 0.1 --save-dir checkpoints/mix2
 #
 #   --profile cpu     LSTM of 2 x 256, 2,800 updates of 16 x 35 words (one pass over SwDA), biases from the
-                    words' log prior: about ten minutes on two cores
+#                     words' log prior: about ten minutes on two cores
 #   --profile paper   LSTM of 2 x 512, dropout 0.1 on embedded words, until the validation perplexity stops falling
 #                     (default with a GPU; cpu without)
 #   --stock           fairseq's own lstm_lm and cross_entropy, for comparison
