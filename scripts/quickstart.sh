@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# From nothing to numbers: sets up .venv, then trains language models on real English that every CPython carries:
-# the stock softmax, lin, one other kernel and a mixture, and shows their perplexities beside the unigram's.
+# From nothing to numbers: sets up .venv, trains language models on real English that every CPython carries (the stock
+# softmax, lin, one other kernel and a mixture) and shows their perplexities beside the unigram's; then a mixture for
+# translation, on generated German and English whose entropy is known exactly.
 #
 #   bash scripts/quickstart.sh [FOLDER]       default FOLDER: quickstart
 #
 # Interrupted and started again, it continues.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) usage 2 7; exit 0 ;; -*) die "unknown option '$1'; give a folder or nothing" ;; esac
+case "${1:-}" in -h | --help) usage 2 8; exit 0 ;; -*) die "unknown option '$1'; give a folder or nothing" ;; esac
 cd "$ROOT"
 out=${1:-quickstart}
 bash scripts/setup.sh
@@ -19,6 +20,12 @@ echo "quickstart.sh: text"
 PYTHON=$PY bash data-prep/prepare-swb.sh --out "$out/lm" \
     --train "$out/raw/train.txt" --valid "$out/raw/valid.txt" --test "$out/raw/test.txt"
 
+# Progress on the screen, from fairseq-train's log.
+show_progress() {
+    sed -nu 's/.*train_inner | epoch \([0-9]*\):.* ppl=\([0-9.]*\),.*num_updates=\([0-9]*\),.*/  epoch \1, update \3: training perplexity \2/p
+             s/.*| valid | epoch \([0-9]*\) .* ppl \([0-9.]*\) .*num_updates \([0-9]*\).*/  epoch \1, update \3: validation perplexity \2/p'
+}
+
 # train_and_evaluate NAME OPTIONS: a small LSTM; perplexity on test into NAME/test.ppl
 size=(--profile cpu --decoder-layers 1 --decoder-embed-dim 128 --decoder-hidden-size 128 --decoder-out-embed-dim 128
     --decoder-dropout-in 0.3 --decoder-dropout-out 0.3 --max-update 320 --total-num-update 320 --warmup-updates 30 --lr 0.006 --log-interval 40)
@@ -26,9 +33,7 @@ train_and_evaluate() {
     local name=$1 dir=$out/$1; shift
     if [ ! -f "$dir/test.ppl" ]; then
         echo "quickstart.sh: training $name (log: $dir/train.log)"
-        bash scripts/train_lm.sh "$out/lm/data-bin" --save-dir "$dir" "${size[@]}" "$@" \
-            | sed -nu 's/.*train_inner | epoch \([0-9]*\):.* ppl=\([0-9.]*\),.*num_updates=\([0-9]*\),.*/  epoch \1, update \3: training perplexity \2/p
-                       s/.*| valid | epoch \([0-9]*\) .* ppl \([0-9.]*\) .*num_updates \([0-9]*\) .*/  epoch \1, update \3: validation perplexity \2/p'
+        bash scripts/train_lm.sh "$out/lm/data-bin" --save-dir "$dir" "${size[@]}" "$@" | show_progress
         bash scripts/evaluate_lm.sh "$out/lm/data-bin" "$dir/checkpoint_best.pt" >"$dir/test.log" 2>&1 \
             || die "evaluation of $name failed; see $dir/test.log"
         sed -n 's/.*Perplexity: \([0-9.]*\).*/\1/p' "$dir/test.log" >"$dir/test.ppl.part"
@@ -40,14 +45,47 @@ train_and_evaluate lin --kernels lin
 train_and_evaluate pow --kernels pow
 train_and_evaluate 3xlin,log --kernels 3xlin,log --pi-variance-weight 0.1
 
-unigram=$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["dictionary"]["result"]["splits"]["test"]["perplexity"])' "$out/lm/prepare.json")
-valid_unigram=$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["dictionary"]["result"]["splits"]["valid"]["perplexity"])' "$out/lm/prepare.json")
+# unigram SPLIT: its perplexity, as prepare-swb.sh has noted it
+unigram() {
+    "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["dictionary"]["result"]["splits"][sys.argv[2]]["perplexity"])' \
+        "$out/lm/prepare.json" "$1"
+}
 logs=()
-printf '\n%-12s %s\n' 'softmax' 'test perplexity'
-printf '%-12s %.1f\n' unigram "$unigram"
-for name in stock lin pow 3xlin,log; do
-    printf '%-12s %.1f\n' "$name" "$(cat "$out/$name/test.ppl")"
-    logs+=("$name=$out/$name/train.log")
+{
+    printf '%-12s %s\n' softmax 'test perplexity'
+    printf '%-12s %.1f\n' unigram "$(unigram test)"
+    for name in stock lin pow 3xlin,log; do
+        printf '%-12s %.1f\n' "$name" "$(cat "$out/$name/test.ppl")"
+        logs+=("$name=$out/$name/train.log")
+    done
+} >"$out/perplexities.txt"
+"$PY" -m fairseq_kernels.analysis.curves "$out/curves.png" "${logs[@]}" --baseline "unigram=$(unigram valid)"
+
+echo "quickstart.sh: German and English"
+"$PY" data-prep/toy_german.py "$out/mt"
+dir=$out/translation
+if [ ! -f "$dir/bleu.txt" ]; then
+    echo "quickstart.sh: training a transformer with 3xlin,log (log: $dir/train.log)"
+    size=(--arch kernel_transformer --encoder-layers 2 --decoder-layers 2)
+    for side in encoder decoder; do
+        size+=(--$side-embed-dim 128 --$side-ffn-embed-dim 256 --$side-attention-heads 4)
+    done
+    bash scripts/train_mt.sh "$out/mt/data-bin" --profile cpu --kernels 3xlin,log --save-dir "$dir" "${size[@]}" --lr 0.003 \
+        --warmup-updates 100 --max-update 400 --log-interval 50 | show_progress
+    bash scripts/evaluate_mt.sh "$out/mt" "$dir/checkpoint_best.pt" >"$dir/bleu.part" 2>"$dir/test.log" \
+        || die "translation failed; see $dir/test.log"
+    mv "$dir/bleu.part" "$dir/bleu.txt"
+fi
+
+printf '\nLanguage models\n'
+cat "$out/perplexities.txt"
+printf 'curves and mixture weights: %s\n\nTranslation\n' "$out/curves.png"
+for number in 0 1 2 3; do
+    sed -n "s/^S-$number\t/  German     /p; s/^T-$number\t/  reference  /p; s/^H-$number\t[^\t]*\t/  model      /p" \
+        "$dir/checkpoint_best.pt.test.gen"
+    echo
 done
-"$PY" -m fairseq_kernels.analysis.curves "$out/curves.png" "${logs[@]}" --baseline "unigram=$valid_unigram"
-printf '\ncurves and mixture weights: %s\n' "$out/curves.png"
+printf 'best possible perplexity of English given German: %.3f; the model, on validation text: %s\n' \
+    "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["english_given_german"]["perplexity"])' "$out/mt/entropy.json")" \
+    "$(sed -n 's/.*| valid | .* ppl \([0-9.]*\) .*/\1/p' "$dir/train.log" | tail -1)"
+cat "$dir/bleu.txt"

@@ -87,9 +87,9 @@ def build_output_layer(cfg, task, dictionary, embed_dim: int, shared: Optional[n
 def word_counts(task, dictionary) -> np.ndarray:
     """Count of each word in the training data, ``</s>`` and ``<unk>`` included; the dictionary's own counts, which
     lack these two, where there is no training data (a trained model's bias comes from its checkpoint)."""
-    data = os.fspath(getattr(task.cfg, "data", "") or "").split(os.pathsep)[0]
-    target = getattr(task.cfg, "target_lang", None)
-    source = getattr(task.cfg, "source_lang", None)
+    options = task.cfg or task.args  # the language modelling task has the latter only
+    data = str(getattr(options, "data", "") or "").split(os.pathsep)[0]
+    source, target = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     names = [f"train.{source}-{target}.{target}", f"train.{target}-{source}.{target}"] if target else ["train"]
     for name in names:
         dataset = data_utils.load_indexed_dataset(os.path.join(data, name), dictionary)
