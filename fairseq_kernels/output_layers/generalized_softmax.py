@@ -66,7 +66,7 @@ class GeneralizedSoftmax(OutputLayer):
         # which kernels a checkpoint was trained with: places in KERNELS
         ids = [list(KERNELS).index(kernel.name) for kernel in self.kernels]
         self.register_buffer("kernel_ids", torch.tensor(ids))
-        self._word_terms_cache: Tuple[object, List[Tuple[Tensor, ...]]] = (None, [])
+        self._words_cache: Optional[Tuple] = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -121,10 +121,9 @@ class GeneralizedSoftmax(OutputLayer):
         mixing = self.context_maps is not None
         context_maps = self.context_maps.to(features.dtype) if mixing else None
         contexts = component_contexts(features, context_maps)
-        matrices = [weight.to(features.dtype) for weight in self.matrices()]
+        matrices, terms = self._words(features.dtype)
         bias = None if self.bias is None else self.bias.to(features.dtype)
         products = ProductBatch(list(self.kernels), contexts, len(matrices)).multiply(matrices)
-        terms = self._word_terms(matrices)
         result = None
         log_pi = log_mixture_weights(features, self.mixture_map).unbind(-1) if mixing else None
         for k, kernel in enumerate(self.kernels):
@@ -136,14 +135,21 @@ class GeneralizedSoftmax(OutputLayer):
             result = scores if result is None else torch.logaddexp(result, scores)
         return result
 
-    def _word_terms(self, matrices: List[Tensor]) -> List[Tuple[Tensor, ...]]:
-        """Each kernel's word terms; in decoding they are computed once, not at every step."""
-        if torch.is_grad_enabled():
-            return word_terms(self.kernels, matrices)
-        key = [(t.data_ptr(), t._version, t.dtype, t.device) for t in self.parameters()] + [matrices[0].dtype]
-        if self.training or self._word_terms_cache[0] != key:
-            self._word_terms_cache = (key, word_terms(self.kernels, matrices))
-        return self._word_terms_cache[1]
+    def train(self, mode: bool = True):
+        """As ``nn.Module.train``; drops what decoding has kept, as ``.data`` may have been written (fp16 training)."""
+        self._words_cache = None
+        return super().train(mode)
+
+    def _words(self, dtype: torch.dtype) -> Tuple[List[Tensor], List[Tuple[Tensor, ...]]]:
+        """The projection matrices in ``dtype`` and each kernel's word terms; in decoding computed once, not a step."""
+        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], dtype
+        if self._words_cache is not None and self._words_cache[0] == state and not torch.is_grad_enabled():
+            return self._words_cache[1]
+        matrices = [weight.to(dtype) for weight in self.matrices()]
+        words = matrices, word_terms(self.kernels, matrices)
+        if not self.training and not torch.is_grad_enabled():
+            self._words_cache = state, words
+        return words
 
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
         return GeneralizedSoftmaxPass(self, dtype, with_gradients)
