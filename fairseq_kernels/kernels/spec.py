@@ -28,6 +28,8 @@ def parse_kernels(spec: KernelSpec) -> List[str]:
         if count < 1:
             raise ValueError(f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 or more")
         names += [name] * count
+    if not names:
+        raise ValueError("kernels is empty; write for instance lin, or 3xlin,log")
     return names
 
 

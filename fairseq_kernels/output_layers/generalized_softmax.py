@@ -115,7 +115,7 @@ class GeneralizedSoftmax(OutputLayer):
         flat = self._flatten(features)
         with torch.autocast(features.device.type, enabled=False):
             weights = log_mixture_weights(flat, self.mixture_map).exp()
-        return weights.view(*features.shape[:-1], -1)
+        return weights.view(*features.shape[:-1], len(self.kernels))
 
     def log_probabilities(self, features: Tensor) -> Tensor:
         mixing = self.context_maps is not None

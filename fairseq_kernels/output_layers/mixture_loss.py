@@ -21,7 +21,9 @@ class Smoothing(NamedTuple):
 
     @classmethod
     def over(cls, words: int, epsilon: float) -> "Smoothing":
-        everywhere = epsilon / max(words - 1, 1)
+        if words == 1:  # no other word to give a share to
+            return cls(0.0, 1.0)
+        everywhere = epsilon / (words - 1)
         return cls(everywhere, 1 - epsilon - everywhere)
 
 
@@ -52,7 +54,6 @@ def single(scores: Scores, target: Tensor, smoothing: Smoothing, with_gradients:
     probability, partition = softmax(score, free, with_gradients)
     nll = partition - at_target
     loss = nll if not smoothing.everywhere else partition - smoothing.on_target * at_target - everywhere
-    # sum_v t_v = 1, but for V = 1, where all mass is the target's
     if with_gradients:
         if smoothing.everywhere:
             probability -= smoothing.everywhere
