@@ -28,7 +28,7 @@ show_progress() {
 
 # train_and_evaluate NAME OPTIONS: a small LSTM; perplexity on test into NAME/test.ppl
 size=(--profile cpu --decoder-layers 1 --decoder-embed-dim 128 --decoder-hidden-size 128 --decoder-out-embed-dim 128
-    --decoder-dropout-in 0.3 --decoder-dropout-out 0.3 --max-update 320 --total-num-update 320 --warmup-updates 30 --lr 0.006 --log-interval 40)
+    --decoder-dropout-in 0.3 --decoder-dropout-out 0.3 --max-update 640 --total-num-update 640 --warmup-updates 50 --lr 0.005 --log-interval 40)
 train_and_evaluate() {
     local name=$1 dir=$out/$1; shift
     if [ ! -f "$dir/test.ppl" ]; then
@@ -86,6 +86,6 @@ for number in 0 1 2 3; do
     echo
 done
 printf 'best possible perplexity of English given German: %.3f; the model, on validation text: %s\n' \
-    "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["english_given_german"]["perplexity"])' "$out/mt/entropy.json")" \
+    "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["splits"]["valid"]["perplexity per english token"]["english given german"])' "$out/mt/entropy.json")" \
     "$(sed -n 's/.*| valid | .* ppl \([0-9.]*\) .*/\1/p' "$dir/train.log" | tail -1)"
 cat "$dir/bleu.txt"
