@@ -50,14 +50,16 @@ class KernelModel:
         return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
 
     def check_vocabulary(self, state_dict) -> None:
-        """Compares the checkpoint's number of words with the dictionary's, before torch speaks of sizes."""
-        key = "decoder.embed_tokens.weight"
-        found, expected = state_dict.get(key), self.state_dict().get(key)
-        if found is not None and expected is not None and found.size(0) != expected.size(0):
-            raise SystemExit(
-                f"fairseq_kernels: error: the checkpoint has {found.size(0)} words, the data's dictionary "
-                f"{expected.size(0)}; give the data the model was trained on, or another checkpoint or --save-dir"
-            )
+        """Compares the checkpoint's numbers of words with the dictionaries', before torch speaks of sizes."""
+        own = self.state_dict()
+        for side in ("encoder", "decoder"):
+            key = f"{side}.embed_tokens.weight"
+            if key in state_dict and key in own and len(state_dict[key]) != len(own[key]):
+                raise SystemExit(
+                    f"fairseq_kernels: error: the checkpoint's {side} has {len(state_dict[key])} words, the data's "
+                    f"dictionary {len(own[key])}; give the data the model was trained on, or another checkpoint or "
+                    "--save-dir"
+                )
 
     def upgrade_state_dict_named(self, state_dict, name):
         """Lets a stock model's checkpoint in; one of ours must have the same kernels."""
