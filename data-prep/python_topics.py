@@ -9,7 +9,6 @@ from one version of Python to the next, and so do numbers measured on it.
 import re
 import sys
 from pathlib import Path
-
 from pydoc_data.topics import topics
 
 

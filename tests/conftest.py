@@ -1,0 +1,106 @@
+"""Tiny corpora and models that several modules share; each is made once, by fairseq's own commands."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for the commands; everything here is too small for two threads
+
+import random  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from fairseq_commands import Trained, fairseq, later, lm_training, succeeded  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def markov_sentences(number):
+    """Sentences of 2 to 9 of 20 words, each word mostly followed by its successor."""
+    rng = random.Random(number)
+    for _ in range(number):
+        word, sentence = rng.randrange(20), []
+        for _ in range(rng.randint(2, 9)):
+            sentence.append(f"w{word}")
+            word = (word + rng.choice([1, 1, 1, 5, 7])) % 20
+        yield sentence
+
+
+def translate(sentence):
+    """Word by word, the last word first."""
+    return [word.replace("w", "v") for word in [sentence[-1], *sentence[:-1]]]
+
+
+def write(path, sentences):
+    path.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
+
+
+def binarise(folder, name, *options):
+    prefixes = [x for split in ("train", "valid", "test") for x in (f"--{split}pref", folder / split)]
+    fairseq("preprocess", *prefixes, "--destdir", folder / name, *options)
+    return folder / name
+
+
+@pytest.fixture(scope="session")
+def lm_data(tmp_path_factory):
+    """A binarised monolingual corpus: 24 words with the special ones, 160 + 40 + 40 sentences."""
+    folder = tmp_path_factory.mktemp("lm")
+    for split, number in (("train", 160), ("valid", 40), ("test", 40)):
+        write(folder / split, markov_sentences(number))
+    return binarise(folder, "data-bin", "--only-source")
+
+
+@pytest.fixture(scope="session")
+def mt_text(tmp_path_factory):
+    """A parallel corpus: the German side is Markov sentences, the English side their translations."""
+    folder = tmp_path_factory.mktemp("mt")
+    for split, number in (("train", 160), ("valid", 21), ("test", 21)):
+        sentences = list(markov_sentences(number))
+        write(folder / f"{split}.de", sentences)
+        write(folder / f"{split}.en", map(translate, sentences))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mt_data(mt_text):
+    """The parallel corpus binarised, with a dictionary a side."""
+    return binarise(mt_text, "data-bin", "--source-lang", "de", "--target-lang", "en")
+
+
+@pytest.fixture(scope="session")
+def mt_joined_data(mt_text):
+    """The same with one dictionary for both sides."""
+    return binarise(mt_text, "joined", "--source-lang", "de", "--target-lang", "en", "--joined-dictionary")
+
+
+@pytest.fixture(scope="session")
+def language_models(lm_data, tmp_path_factory):
+    """Trainings of language models, queued."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("mixture", "stock", "transformer")}
+    options = ("--kernels", "log", "--kernel-params", "log.p=1.5")
+    trainings = {
+        "mixture": lm_training(lm_data, folders["mixture"], "--kernels", "2xlin,log"),
+        "stock": lm_training(lm_data, folders["stock"], arch="lstm_lm", criterion="cross_entropy"),
+        "transformer": lm_training(lm_data, folders["transformer"], *options, arch="kernel_transformer_lm"),
+    }
+    return {name: (folders[name], later(*command)) for name, command in trainings.items()}
+
+
+def trained(folder, queued):
+    return Trained(folder, succeeded(queued.result()))
+
+
+@pytest.fixture(scope="session")
+def mixture_lm(language_models):
+    """A trained LSTM language model of three components: its folder, and what training wrote."""
+    return trained(*language_models["mixture"])
+
+
+@pytest.fixture(scope="session")
+def stock_lm(language_models):
+    """A trained stock ``lstm_lm``."""
+    return trained(*language_models["stock"])
+
+
+@pytest.fixture(scope="session")
+def transformer_lm(language_models):
+    """A trained transformer language model of one kernel."""
+    return trained(*language_models["transformer"])

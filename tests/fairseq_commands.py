@@ -1,0 +1,166 @@
+"""Runs fairseq's commands as a user does, each in a process of its own.
+
+``fairseq("train", DATA, "--arch", ...)`` is ``fairseq-train DATA --arch ... --user-dir fairseq_kernels``, and
+``fairseq("kernels", ...)`` is ``python -m fairseq_kernels ...``. The processes are forked from one that has imported
+torch and fairseq (but not the package: ``--user-dir`` does that), which saves seconds a call.
+"""
+
+import importlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional
+
+USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_kernels"
+NEEDS_USER_DIR = ("train", "eval_lm", "generate", "interactive")
+LIMIT = 300  # seconds; a command of the tests takes one or two where nothing else runs
+
+server = multiprocessing.get_context("forkserver")
+COMMANDS = [f"fairseq_cli.{name}" for name in (*NEEDS_USER_DIR, "preprocess", "hydra_train")]
+server.set_forkserver_preload([*COMMANDS, "torch._dynamo"])  # the latter comes with the first optimiser
+two_at_a_time = ThreadPoolExecutor(2)
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """What the user sees, without the printed configuration."""
+        return "\n".join(line for line in (self.out + self.err).splitlines() if "'common'" not in line)
+
+
+class Command:
+    """A started command; ``wait`` gives its result."""
+
+    def __init__(self, name, arguments, stdin="", kill_at: Optional[int] = None, cwd=None):
+        self.folder = tempfile.TemporaryDirectory()
+        paths = [Path(self.folder.name, stream) for stream in ("in", "out", "err")]
+        paths[0].write_text(stdin)
+        self.out, self.err = paths[1:]
+        self.process = server.Process(target=run, args=(name, [str(a) for a in arguments], paths, kill_at, cwd))
+        self.process.start()
+
+    def wait(self) -> Result:
+        self.process.join(LIMIT)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        with self.folder:
+            return Result(self.process.exitcode, self.out.read_text(), self.err.read_text())
+
+
+def run(name, arguments, paths, kill_at, cwd) -> None:
+    """In the new process: what the console script fairseq-NAME does."""
+    multiprocessing.set_start_method("fork", force=True)  # data loader's workers, as in a fresh process
+    for number, (path, mode) in enumerate(zip(paths, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2))):
+        os.dup2(os.open(path, mode), number)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has put /dev/null in its place
+    if cwd is not None:
+        os.chdir(cwd)
+    sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
+    if kill_at is not None:
+        die_at_update(kill_at)
+    try:
+        if name == "kernels":
+            importlib.import_module("fairseq_kernels.__main__").main()
+        else:
+            importlib.import_module(f"fairseq_cli.{name}").cli_main()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+
+def die_at_update(update: int) -> None:
+    """SIGKILL, as by the system, when training is about to make this update."""
+    from fairseq.trainer import Trainer
+
+    train_step = Trainer.train_step
+
+    def step(self, *args, **kwargs):
+        if self.get_num_updates() + 1 == update:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return train_step(self, *args, **kwargs)
+
+    Trainer.train_step = step
+
+
+def start(name, *arguments, **how) -> Command:
+    if name in NEEDS_USER_DIR:
+        arguments = (*arguments, "--user-dir", USER_DIR, "--cpu")
+    return Command(name, arguments, **how)
+
+
+def later(name, *arguments, **how) -> "Future[Result]":
+    """Queues a command whose result is asked for later."""
+    return two_at_a_time.submit(lambda: start(name, *arguments, **how).wait())
+
+
+def succeeded(result: Result) -> Result:
+    assert result.code == 0, f"ended with {result.code}:\n{result.text[-2000:]}"
+    return result
+
+
+def fairseq(name, *arguments, **how) -> Result:
+    """Runs a command that must succeed."""
+    return succeeded(start(name, *arguments, **how).wait())
+
+
+# by default fairseq-train and fairseq-generate leave out the sentences that don't fill a batch of a multiple of 8
+ALL_SENTENCES = ("--required-batch-size-multiple", 1)
+# language modelling: blocks of whole sentences, of different lengths
+LM_TASK = ("--task", "language_modeling", "--sample-break-mode", "complete", "--tokens-per-sample", 12)
+SIZES = {
+    "lstm": ("--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--decoder-out-embed-dim", 16,
+             "--decoder-layers", 2, "--dropout", 0, "--decoder-dropout-in", 0, "--decoder-dropout-out", 0),
+    "transformer_lm": ("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-attention-heads", 2,
+                       "--decoder-layers", 2, "--dropout", 0),
+    "transformer": ("--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16, "--encoder-attention-heads", 2,
+                    "--encoder-layers", 1, "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16,
+                    "--decoder-attention-heads", 2, "--decoder-layers", 2, "--dropout", 0),
+}  # fmt: skip
+
+
+def training(data, save_dir, *options) -> tuple:
+    """fairseq-train on a tiny scale: 20 updates, the last checkpoint kept, log lines in JSON."""
+    return (
+        "train", data, "--save-dir", save_dir, "--optimizer", "adam", "--lr", 0.01, *ALL_SENTENCES, "--batch-size", 16,
+        "--max-update", 20, "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", 5, "--seed", 3,
+        *options,
+    )  # fmt: skip
+
+
+def lm_training(data, save_dir, *options, arch="kernel_lstm_lm_swb", criterion="kernel_mixture_cross_entropy") -> tuple:
+    size = SIZES["transformer_lm" if "transformer" in arch else "lstm"]
+    return training(data, save_dir, *LM_TASK, "--arch", arch, "--criterion", criterion, *size, *options)
+
+
+def mt_training(
+    data, save_dir, *options, arch="kernel_transformer_iwslt_de_en", criterion="kernel_mixture_cross_entropy"
+) -> tuple:
+    criterion = ("--criterion", criterion, "--label-smoothing", 0.1)
+    return training(data, save_dir, "--arch", arch, *criterion, *SIZES["transformer"], *options)
+
+
+def logged(result: Result, kind: str) -> List[Dict[str, float]]:
+    """Every log line of a kind ("train", "train_inner", "valid"): its values, without the kind as prefix."""
+    lines = re.findall(rf"(?:\| {kind} \||\[{kind}\]\[INFO\] -) (\{{.*\}})", result.out)  # the latter under hydra
+    records = [json.loads(line) for line in lines]
+    return [{key.removeprefix(f"{kind}_"): float(value) for key, value in record.items()} for record in records]
+
+
+class Trained(NamedTuple):
+    folder: Path
+    result: Result
+
+    @property
+    def last(self) -> Path:
+        return self.folder / "checkpoint_last.pt"

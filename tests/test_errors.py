@@ -1,0 +1,171 @@
+"""Mistakes that users make end in one clear line and a non-zero exit, not in a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import binarise
+from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
+
+from fairseq_kernels import KERNELS
+
+# options of fairseq-train on a language model, and what the line must say
+OPTIONS = {
+    "unknown kernel": (("--kernels", "gauss"), ["gauss", "lin", "wav"]),
+    "unknown parameter": (("--kernel-params", "log.q=2"), ["log.q", "log.p"]),
+    "bad value of a parameter": (("--kernels", "pol", "--kernel-params", "pol.p=1.5"), ["pol.p=1.5", "integer"]),
+    "dimension too small": (
+        ("--kernels", "mog", "--kernel-params", "mog.components=9"),
+        ["mog", "embed_dim >= 18", "16"],
+    ),
+    "output bias": (("--output-bias", "maybe"), ["maybe", "true", "false", "prior"]),
+    "memory": (("--output-memory-mib", 0), ["--output-memory-mib 0", "1 or more"]),
+    "residuals": (("--residuals",), ["--residuals", "lstm_lm"]),
+    "attention": (("--decoder-attention", 1), ["--decoder-attention 1"]),
+    "adaptive softmax": (("--adaptive-softmax-cutoff", "5,10"), ["--adaptive-softmax-cutoff"]),
+    "sharing of unlike sizes": (
+        ("--share-decoder-input-output-embed", "--decoder-out-embed-dim", 8),
+        ["sharing", "16", "8"],
+    ),
+    "label smoothing": (("--label-smoothing", 1.5), ["--label-smoothing 1.5", "below 1"]),
+    "negative rho": (("--pi-variance-weight", -1), ["--pi-variance-weight -1", "0 or more"]),
+    "unknown architecture": (("--arch", "kernel_lstm"), ["kernel_lstm", "invalid choice"]),
+}
+# further training of a saved mixture "2xlin,log"
+RESUMING = {
+    "other kernels": (("--kernels", "lin,log"), ["lin,lin,log", "lin,log", "--kernels", "--save-dir"]),
+    "no bias": (("--kernels", "2xlin,log", "--output-bias", "false"), ["--output-bias"]),
+    "untied": (("--kernels", "2xlin,log", "--untied-projections"), ["--untied-projections"]),
+    "learned": (("--kernels", "2xlin,log", "--kernel-params", "log.p=learned"), ["--kernel-params"]),
+}
+MISFIT = ["kernel_mixture_cross_entropy", "fit", "--criterion cross_entropy"]
+EVALUATION = ("--gen-subset", "test", *LM_TASK[2:], "--batch-size", 8)
+
+
+@pytest.fixture(scope="module")
+def other_lm_data(tmp_path_factory):
+    """A corpus of fewer words."""
+    folder = tmp_path_factory.mktemp("other-lm")
+    for split in ("train", "valid", "test"):
+        (folder / split).write_text("a b c\nb c a\n" * 10)
+    return binarise(folder, "data-bin", "--only-source")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "text.pt").write_text("no checkpoint")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
+    """Commands, queued, and what the line must say."""
+    nowhere, missing, new = scratch / "nowhere", scratch / "missing.pt", scratch / "new"
+    resume = ("--save-dir", mixture_lm.folder, "--max-update", 30)
+    commands = {
+        **{name: (lm_training(lm_data, new, *options), said) for name, (options, said) in OPTIONS.items()},
+        **{
+            f"resuming: {name}": (lm_training(lm_data, new, *options, *resume), said)
+            for name, (options, said) in RESUMING.items()
+        },
+        "resuming: other data": (lm_training(other_lm_data, new, "--kernels", "2xlin,log", *resume), ["24 words", "8"]),
+        "transformer: adaptive softmax": (
+            lm_training(lm_data, new, "--adaptive-softmax-cutoff", "5,10", arch="kernel_transformer_lm"),
+            ["--adaptive-softmax-cutoff"],
+        ),
+        "criterion on lstm_lm": (lm_training(lm_data, new, arch="lstm_lm"), MISFIT),
+        "criterion on transformer_lm": (lm_training(lm_data, new, arch="transformer_lm"), MISFIT),
+        "criterion on transformer": (mt_training(mt_data, new, arch="transformer"), MISFIT),
+        "no data": (lm_training(nowhere, new), ["nowhere", "not found"]),
+        "no translation data": (mt_training(nowhere, new), ["nowhere", "not found"]),
+        "no data to evaluate on": (("eval_lm", nowhere, "--path", mixture_lm.last, *EVALUATION), ["nowhere"]),
+        "other data to evaluate on": (
+            ("eval_lm", other_lm_data, "--path", mixture_lm.last, *EVALUATION),
+            ["24 words", "8"],
+        ),
+        "no checkpoint": (("eval_lm", lm_data, "--path", missing, *EVALUATION), ["missing.pt", "not found"]),
+        "no checkpoint to generate from": (
+            ("generate", mt_data, "--path", missing, "--batch-size", 8),
+            ["missing.pt", "not found"],
+        ),
+        "not a checkpoint": (("eval_lm", lm_data, "--path", scratch / "text.pt", *EVALUATION), ["checkpoint"]),
+        "monolingual data for translation": (mt_training(lm_data, new), ["language pair"]),
+    }
+    before = mixture_lm.last.read_bytes()
+    assert list(commands) == MISTAKES
+    return before, {name: (later(*command), said) for name, (command, said) in commands.items()}
+
+
+MISTAKES = [
+    *OPTIONS,
+    *(f"resuming: {name}" for name in (*RESUMING, "other data")),
+    *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
+    *("criterion on transformer", "no data", "no translation data", "no data to evaluate on"),
+    *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
+    "monolingual data for translation",
+]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_one_clear_line(name, mistakes):
+    """A non-zero exit, no traceback, and a last line that names the mistake."""
+    queued, said = mistakes[1][name]
+    result = queued.result()
+    assert result.code is not None and result.code > 0, result.text[-2000:]
+    assert "Traceback" not in result.text, result.text[-2000:]
+    last = result.err.strip().splitlines()[-1]
+    assert all(part in last for part in said), result.err[-2000:]
+
+
+def test_refused_trainings_leave_the_checkpoint_alone(mistakes, mixture_lm):
+    before, commands = mistakes
+    for queued, _ in commands.values():
+        queued.result()
+    assert mixture_lm.last.read_bytes() == before
+
+
+def test_missing_data_as_a_program(tmp_path):
+    """fairseq-train as a program of its own, without the tests' shortcuts."""
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "fairseq_cli.train",
+        tmp_path / "nowhere",
+        *LM_TASK,
+        "--cpu",
+        "--user-dir",
+        USER_DIR,
+        "--arch",
+        "kernel_lstm_lm",
+        "--batch-size",
+        8,
+        "--save-dir",
+        tmp_path,
+    ]
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr and "nowhere" in result.stderr.strip().splitlines()[-1]
+
+
+# python -m fairseq_kernels
+
+
+def test_the_module_prints_the_user_dir():
+    assert Path(fairseq("kernels").out.strip()) == USER_DIR
+
+
+def test_the_module_lists_what_there_is():
+    """Kernels with their parameters, architectures and criterions."""
+    words = fairseq("kernels", "--list").out.split()
+    assert set(KERNELS) <= set(words)
+    for name in ("log.p=2", "kernel_lstm_lm_swb", "kernel_transformer_iwslt_de_en", "kernel_mixture_cross_entropy"):
+        assert name in words
+
+
+def test_the_module_refuses_unknown_arguments():
+    result = start("kernels", "--lst").wait()
+    assert result.code == 2 and "--lst" in result.err and "Traceback" not in result.err

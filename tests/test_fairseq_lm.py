@@ -1,0 +1,504 @@
+"""Language models through fairseq's own commands: training, its logs and checkpoints, evaluation, generation."""
+
+import math
+import os
+import socket
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import ModuleProxyWrapper
+from fairseq_commands import (
+    ALL_SENTENCES,
+    LM_TASK,
+    SIZES,
+    USER_DIR,
+    Trained,
+    fairseq,
+    later,
+    lm_training,
+    logged,
+    start,
+    succeeded,
+)
+from torch import distributed
+
+import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
+from fairseq_kernels.models import KernelLSTMLanguageModel
+from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
+
+
+def load(folder, checkpoint="checkpoint_last.pt"):
+    """A trained model in evaluation mode, and its task."""
+    [model], _, task = load_model_ensemble_and_task([str(folder / checkpoint)])
+    return model.eval(), task
+
+
+def build(task, kernels, **options):
+    """A new LSTM language model of the tests' size."""
+    cfg = KernelLSTMLanguageModelConfig(
+        kernels=kernels, decoder_embed_dim=16, decoder_hidden_size=16, decoder_out_embed_dim=16, decoder_layers=2,
+        dropout=0.0, tokens_per_sample=12, max_target_positions=None, **options,
+    )  # fmt: skip
+    return KernelLSTMLanguageModel.build_model(cfg, task)
+
+
+def parameters(folder, checkpoint="checkpoint_last.pt"):
+    return torch.load(folder / checkpoint, weights_only=True)["model"]
+
+
+def batches(task, split="valid"):
+    """All of a split, with padding."""
+    task.load_dataset(split)
+    return list(task.get_batch_iterator(task.dataset(split), max_sentences=16).next_epoch_itr(shuffle=False))
+
+
+def padded_batch(task):
+    [batch, *_] = [b for b in batches(task) if b["target"].eq(task.target_dictionary.pad()).any()]
+    return batch
+
+
+def loss_of(model, task):
+    """Loss in bits on the validation data, from the model's log-probabilities."""
+    loss, tokens = 0.0, 0
+    for batch in batches(task):
+        kept = batch["target"].ne(task.target_dictionary.pad())
+        log_p = scores(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)
+        loss, tokens = loss - log_p[kept].sum().item(), tokens + kept.sum().item()
+    return loss / tokens / math.log(2)
+
+
+def scores(model, batch):
+    with torch.no_grad():
+        return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
+
+
+# training and evaluation
+
+MODELS = {
+    "lstm": (
+        *("kernel_lstm_lm_swb", "--kernels", "lin,log,pow,pol,rbf,ssg,mog,hpb,wav,sig,abs"),
+        *("--label-smoothing", 0.1),
+    ),
+    "lstm shared untied": (
+        *("kernel_lstm_lm", "--kernels", "lin,2xwav", "--share-decoder-input-output-embed", "--untied-projections"),
+        *("--output-bias", "prior", "--kernel-params", "wav.a=learned,wav.scale=learned:10"),
+    ),
+    "lstm no bias, other output size": (
+        *("kernel_lstm_lm", "--kernels", "pol", "--output-bias", "false", "--decoder-out-embed-dim", 8),
+    ),
+    "transformer shared": (
+        *("kernel_transformer_lm_gpt", "--kernels", "ssg,sig", "--share-decoder-input-output-embed"),
+        *("--output-bias", "prior", "--kernel-params", "ssg.floor=learned", "--pi-variance-weight", 1),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def trainings(lm_data, tmp_path_factory):
+    """One of each of MODELS, queued."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        name: (folder / name, later(*lm_training(lm_data, folder / name, *options, arch=arch)))
+        for name, (arch, *options) in MODELS.items()
+    }
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_train(model, trainings):
+    """The loss falls, and the saved model has the perplexity that was logged."""
+    folder, queued = trainings[model]
+    result, options = succeeded(queued.result()), MODELS[model]
+    epochs, valid = logged(result, "train"), logged(result, "valid")[-1]
+    assert epochs[-1]["nll_loss"] < epochs[0]["nll_loss"] < 6
+    assert valid["ppl"] == pytest.approx(2 ** valid["nll_loss"], rel=2e-3)  # logged to 3 decimals
+    assert (valid["loss"] > valid["nll_loss"]) == ("--label-smoothing" in options or "--pi-variance-weight" in options)
+    assert any(key.startswith("pi_") for key in valid) == ("," in options[2])  # mixtures only
+    assert loss_of(*load(folder)) == pytest.approx(valid["nll_loss"], abs=1e-3)
+
+
+@pytest.mark.parametrize("model", ["mixture_lm", "transformer_lm"])
+def test_eval_lm(model, lm_data, request):
+    """fairseq-eval-lm finds the perplexity that training logged."""
+    trained = request.getfixturevalue(model)
+    options = ("--gen-subset", "valid", *LM_TASK[2:], "--batch-size", 8)
+    result = fairseq("eval_lm", lm_data, "--path", trained.last, *options)
+    found = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
+    assert found == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
+
+
+def test_training_log(mixture_lm):
+    """Loss, perplexity, each component's mean weight under its kernel's name and pi's variance, in all log lines."""
+    for kind in ("train_inner", "train", "valid"):
+        line = logged(mixture_lm.result, kind)[-1]
+        weights = [line[f"pi_{name}"] for name in ("lin1", "lin2", "log")]
+        assert sum(weights) == pytest.approx(1, abs=2e-4)  # each rounded to 4 decimals
+        assert {"loss", "nll_loss", "ppl"} <= set(line)
+        # 1e4 times the same number, which is rounded to 4 decimals
+        assert line["pi_variance_pp2"] == pytest.approx(1e4 * line["pi_variance"], abs=0.51)
+        assert 0 < line["pi_variance"] < 2 / 9  # the most for three weights
+
+
+def test_blocks_of_one_sentence(lm_data, tmp_path):
+    """--sample-break-mode eos: a sentence at a time."""
+    result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", "--sample-break-mode", "eos"))
+    assert logged(result, "valid")[-1]["ppl"] < 30
+
+
+def test_moving_average_of_the_parameters(lm_data, tmp_path):
+    """fairseq's --store-ema."""
+    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin,log", "--store-ema", "--ema-decay", 0.9))
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    average = state["extra_state"]["ema"]["decoder.output_projection.weight"]
+    assert not average.equal(state["model"]["decoder.output_projection.weight"])
+
+
+def test_stock_criterion_validates_the_present_parameters(lm_data, tmp_path):
+    """Trained by stock cross_entropy, whose validation decodes: the logged loss is that of the epoch's checkpoint."""
+    result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "log", criterion="cross_entropy"))
+    valid = logged(result, "valid")
+    assert len(valid) >= 2
+    assert valid[-1]["loss"] == pytest.approx(loss_of(*load(tmp_path)), abs=1e-3)
+
+
+def test_prior_bias_is_the_unigram_of_the_training_data(mixture_lm):
+    """--output-bias prior: log of each word's share of the targets, </s> counted, one added to each count."""
+    _, task = load(mixture_lm.folder)
+    counts = torch.ones(len(task.target_dictionary), dtype=torch.float64)
+    for batch in batches(task, "train"):
+        counts += torch.bincount(batch["target"].flatten(), minlength=len(counts))
+    counts[task.target_dictionary.pad()] = 1  # the batches' padding
+    model = build(task, "rbf", output_bias="prior")
+    prior = (counts / counts.sum()).log().float()
+    torch.testing.assert_close(model.decoder.output_projection.bias.detach(), prior, rtol=1e-5, atol=1e-5)
+
+
+# the criterion
+
+
+@pytest.mark.parametrize("trained", [True, False], ids=["mixture", "single"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_stock_criterions_give_the_same_loss(trained, smoothing, mixture_lm):
+    """cross_entropy and label_smoothed_cross_entropy, on the same model: loss, gradients and logs."""
+    model, task = load(mixture_lm.folder)
+    model = model if trained else build(task, "log")
+    batch = padded_batch(task)
+    stock = (
+        LabelSmoothedCrossEntropyCriterion(task, False, smoothing) if smoothing else CrossEntropyCriterion(task, False)
+    )
+    results = []
+    for criterion in (KernelMixtureCrossEntropy(task, False, smoothing, 0.0), stock):
+        loss, sample_size, log = criterion(model.train(), batch)
+        results.append((loss, sample_size, torch.autograd.grad(loss, list(model.parameters())), log))
+        with torch.no_grad():
+            torch.testing.assert_close(criterion(model.eval(), batch)[0], loss.detach(), rtol=1e-5, atol=0)
+    (ours, size, gradients, log), (plain, stock_size, stock_gradients, stock_log) = results
+    assert size == stock_size and log["ntokens"] == stock_log["ntokens"]
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=0)  # float32, summed over some 100 tokens
+    torch.testing.assert_close(gradients, stock_gradients, rtol=1e-3, atol=1e-4)
+    if smoothing:
+        torch.testing.assert_close(log["nll_loss"], stock_log["nll_loss"], rtol=1e-5, atol=0)
+    each, _, _ = KernelMixtureCrossEntropy(task, False, smoothing, 0.0)(model, batch, reduce=False)
+    assert each.shape == (batch["target"].numel(),)
+    torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
+    assert each.view_as(batch["target"])[batch["target"].eq(task.target_dictionary.pad())].eq(0).all()
+
+
+def test_variance_of_the_mixture_weights(mixture_lm):
+    """rho times the sum over tokens, padding left out, of the population variance of their K weights."""
+    model, task = load(mixture_lm.folder)
+    batch = padded_batch(task)
+    plain, _, _ = KernelMixtureCrossEntropy(task, False, 0.0, 0.0)(model, batch)
+    loss, _, log = KernelMixtureCrossEntropy(task, False, 0.0, 3.0)(model, batch)
+    features, _ = model.decoder.extract_features(batch["net_input"]["src_tokens"])
+    layer, pad = model.decoder.output_projection, task.target_dictionary.pad()
+    variance, means, tokens = 0.0, torch.zeros(3), 0
+    for h, y in zip(features.flatten(0, 1), batch["target"].flatten()):
+        if y != pad:
+            pi = torch.softmax(layer.mixture_map.T @ h, 0)
+            variance += ((pi - 1 / 3) ** 2).sum() / 3
+            means, tokens = means + pi, tokens + 1
+    torch.testing.assert_close(loss, plain + 3 * variance, rtol=1e-5, atol=0)
+    torch.testing.assert_close(log["pi_variance"], variance.detach(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(torch.stack([log[f"pi_{n}"] for n in ("lin1", "lin2", "log")]), means.detach())
+    assert tokens == log["ntokens"]
+
+
+def test_variance_weight_has_no_effect_on_a_single_kernel(mixture_lm):
+    _, task = load(mixture_lm.folder)
+    model, batch = build(task, "log"), padded_batch(task)
+    losses = [KernelMixtureCrossEntropy(task, False, 0.0, rho)(model, batch)[0] for rho in (0.0, 10.0)]
+    assert losses[0].equal(losses[1])
+
+
+# checkpoints
+
+
+RESUMED = (
+    *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--decoder-dropout-in", 0.1, "--kernels", "lin,rbf",
+    "--kernel-params", "rbf.gamma=learned", "--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam",
+    "--lr", 0.01, "--batch-size", 16, *ALL_SENTENCES, "--max-epoch", 2, "--log-format", "json",
+    "--no-epoch-checkpoints",
+    # fairseq makes batches in the first epoch it sees, which would be the second after a restart
+    "--update-epoch-batch-itr", True,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def unbroken(lm_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    return Trained(folder, fairseq("train", lm_data, *RESUMED, "--save-dir", folder))
+
+
+@pytest.mark.parametrize("options", [(), ("--save-interval-updates", 3)], ids=["epoch's start", "mid-epoch"])
+def test_resuming_after_sigkill(options, unbroken, lm_data, tmp_path):
+    """Killed in the middle of the second epoch and started again: the losses and parameters of an unbroken run."""
+    first, second = (int(line["num_updates"]) for line in logged(unbroken.result, "train"))
+    arguments = (lm_data, *RESUMED, *options, "--save-dir", tmp_path)
+    killed = start("train", *arguments, kill_at=(first + second) // 2).wait()
+    assert killed.code == -9 and len(logged(killed, "train")) == 1
+    resumed = fairseq("train", *arguments)
+    assert "Loaded checkpoint" in resumed.out
+    for kind in ("train", "valid"):
+        ours, whole = logged(resumed, kind)[-1], logged(unbroken.result, kind)[-1]
+        for key in ("loss", "nll_loss", "pi_lin", "pi_rbf", "num_updates"):
+            assert ours[key] == pytest.approx(whole[key], rel=1e-3), key  # logged to 3 decimals
+    expected = parameters(unbroken.folder)
+    for name, value in parameters(tmp_path).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)
+
+
+def test_checkpoints_load_safely(mixture_lm):
+    """By torch's safe loader, and by fairseq through it."""
+    state = torch.load(mixture_lm.last, weights_only=True)
+    assert state["model"]["decoder.output_projection.weight"].shape == (24, 16)
+    model, _ = load(mixture_lm.folder)
+    assert model.decoder.output_projection.component_names() == ["lin1", "lin2", "log"]
+
+
+class Code:
+    """Unpickled, it would make a folder."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_checkpoints_with_code_are_refused(mixture_lm, lm_data, tmp_path):
+    state = torch.load(mixture_lm.last, weights_only=True)
+    state["extra"] = Code(tmp_path / "executed")
+    torch.save(state, tmp_path / "evil.pt")
+    result = start("eval_lm", lm_data, "--path", tmp_path / "evil.pt", *LM_TASK[2:], "--batch-size", 8).wait()
+    assert result.code != 0
+    assert not (tmp_path / "executed").exists()
+
+
+def test_namespaces_in_checkpoints_are_allowed(mixture_lm, tmp_path):
+    """Older checkpoints, and those of stock models, hold an argparse.Namespace; it only holds values."""
+    state = torch.load(mixture_lm.last, weights_only=True)
+    state["extra"] = Namespace(kept=1)
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    load(tmp_path)
+
+
+# stock models' checkpoints
+
+
+def test_stock_lstm_checkpoint_gives_its_scores(stock_lm):
+    """kernel_lstm_lm with lin and bias is lstm_lm."""
+    stock, task = load(stock_lm.folder)
+    ours = build(task, "lin").eval()
+    ours.load_state_dict(parameters(stock_lm.folder))
+    batch = padded_batch(task)
+    # float32, two layers and a few steps: differences of some 1e-7
+    torch.testing.assert_close(scores(ours, batch), scores(stock, batch), rtol=1e-5, atol=1e-5)
+
+
+def test_stock_lstm_weights_load_into_a_mixture(stock_lm):
+    """The LSTM and the projection matrix; the maps of the mixture start anew."""
+    stock, task = load(stock_lm.folder)
+    ours = build(task, "lin,log", output_bias="false").eval()
+    ours.load_state_dict(parameters(stock_lm.folder))
+    tokens = padded_batch(task)["net_input"]["src_tokens"]
+    with torch.no_grad():
+        stock.decoder.fc_out = torch.nn.Identity()
+        expected = stock.decoder(tokens)[0]
+        torch.testing.assert_close(ours.decoder.extract_features(tokens)[0], expected, rtol=1e-5, atol=1e-5)
+    assert ours.decoder.output_projection.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
+
+
+def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
+    """fairseq-train --finetune-from-model: lin with bias starts at the stock model's validation loss."""
+    begin = ("--finetune-from-model", stock_lm.last, "--max-update", 1, "--lr", 0)
+    result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", *begin))
+    expected = logged(stock_lm.result, "valid")[-1]["loss"]
+    assert logged(result, "valid")[-1]["loss"] == pytest.approx(expected, abs=1e-3)
+
+
+# decoding
+
+
+@pytest.mark.parametrize("model", ["mixture_lm", "transformer_lm"])
+def test_decoding_step_by_step_is_the_full_forward(model, request):
+    """With incremental state, a token at a time and reordered as beam search does: the scores of whole sequences."""
+    model, _ = load(request.getfixturevalue(model).folder)
+    torch.manual_seed(0)
+    tokens = torch.randint(4, 24, (3, 7))
+    order = torch.tensor([2, 0, 0])
+    with torch.no_grad():
+        state, steps = {}, []
+        for end in range(1, 8):
+            if end == 4:
+                model.decoder.reorder_incremental_state_scripting(state, order)
+                tokens, steps = tokens[order], [step[order] for step in steps]
+            steps.append(model.decoder(tokens[:, :end], incremental_state=state)[0][:, -1])
+        full, _ = model.decoder(tokens)
+    torch.testing.assert_close(torch.stack(steps, 1), full, rtol=1e-5, atol=1e-5)
+
+
+GENERATION = {
+    "beam": (*LM_TASK, "--beam", 3, "--nbest", 2),
+    "sampling": (*LM_TASK, "--sampling", "--temperature", 0.7, "--beam", 1),
+    "sentences": ("--task", "language_modeling", "--sample-break-mode", "eos", "--beam", 1),
+}
+
+
+@pytest.mark.parametrize("how", GENERATION)
+def test_generate(how, mixture_lm, lm_data):
+    """fairseq-generate --task language_modeling continues the first words of each block, or of each sentence."""
+    result = fairseq(
+        "generate", lm_data, *GENERATION[how], "--path", mixture_lm.last, "--gen-subset", "test", "--batch-size", 8,
+        *ALL_SENTENCES, "--prefix-size", 2, "--max-len-b", 10,
+    )  # fmt: skip
+    sources = dict(line[2:].split("\t") for line in result.out.splitlines() if line.startswith("T-"))
+    hypotheses = [line[2:].split("\t") for line in result.out.splitlines() if line.startswith("H-")]
+    assert len(hypotheses) == len(sources) * (2 if how == "beam" else 1)
+    assert len(sources) == 40 or how != "sentences"
+    for number, score, words in hypotheses:
+        assert words.split()[:2] == sources[number].split()[:2]
+        assert math.isfinite(float(score)) and float(score) < 0
+
+
+def test_from_pretrained(mixture_lm, lm_data):
+    """In a Python program: load a trained model, score sentences and continue them."""
+    hub = KernelLSTMLanguageModel.from_pretrained(str(mixture_lm.folder), "checkpoint_best.pt", str(lm_data))
+    hub.eval()
+    [model], task = hub.models, hub.task
+    sentence = "w1 w2 w3 w8"
+    scored = hub.score(sentence)
+    tokens = task.dictionary.encode_line(sentence, append_eos=True, add_if_not_exist=False).long()
+    inputs = torch.cat([tokens[-1:], tokens[:-1]]).unsqueeze(0)
+    with torch.no_grad():
+        expected = model(inputs)[0][0].gather(1, tokens.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(scored["positional_scores"], expected, rtol=1e-5, atol=1e-5)
+    continued = hub.sample("w1 w2", beam=2, max_len_b=6)
+    assert continued.startswith("w1 w2")
+
+
+# fairseq-hydra-train
+
+
+@pytest.mark.parametrize("model", ["kernel_lstm_lm", "kernel_transformer_lm"])
+def test_hydra_train(model, lm_data, tmp_path):
+    """From one YAML; the same options as flags give the same losses."""
+    sizes = {
+        "kernel_lstm_lm": {"decoder_hidden_size": 16, "decoder_out_embed_dim": 16},
+        "kernel_transformer_lm": {
+            "decoder_input_dim": 16,
+            "decoder_output_dim": 16,
+            "decoder_ffn_embed_dim": 16,
+            "decoder_attention_heads": 2,
+        },  # fmt: skip
+    }[model]
+    sizes |= {"decoder_embed_dim": 16, "decoder_layers": 2, "dropout": 0.0}
+    lines = "\n".join(f"  {key}: {value}" for key, value in sizes.items())
+    (tmp_path / "tiny.yaml").write_text(
+        f"""# @package _global_
+common: {{user_dir: {USER_DIR}, cpu: true, seed: 3, log_format: json, log_interval: 5}}
+checkpoint: {{save_dir: {tmp_path}/hydra, no_epoch_checkpoints: true}}
+task: {{_name: language_modeling, data: {lm_data}, sample_break_mode: complete, tokens_per_sample: 12}}
+dataset: {{batch_size: 16, required_batch_size_multiple: 1}}
+criterion: {{_name: kernel_mixture_cross_entropy, pi_variance_weight: 0.1, label_smoothing: 0.05}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_update: 20, lr: [0.01]}}
+model:
+  _name: {model}
+  kernels: lin,rbf
+  kernel_params: "rbf.gamma=learned"
+  output_bias: prior
+  untied_projections: true
+{lines}
+"""
+    )
+    by_yaml = fairseq("hydra_train", "--config-dir", tmp_path, "--config-name", "tiny", cwd=tmp_path)
+    ours = [line["loss"] for line in logged(by_yaml, "valid")]
+    assert len(ours) >= 2 and ours[-1] < ours[0]
+    assert parameters(tmp_path / "hydra")["decoder.output_projection.untied_weights.0"].shape == (24, 16)
+    if model == "kernel_lstm_lm":
+        flags = ("--kernels", "lin,rbf", "--kernel-params", "rbf.gamma=learned", "--output-bias", "prior")
+        flags = (*flags, "--untied-projections", "--pi-variance-weight", 0.1, "--label-smoothing", 0.05)
+        by_flags = fairseq(*lm_training(lm_data, tmp_path / "flags", *flags, arch=model))
+        assert ours == [line["loss"] for line in logged(by_flags, "valid")]
+
+
+# several processes
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_two_processes_train_as_one(lm_data, tmp_path):
+    """Gradients of two processes with a batch each are those of one process on both batches."""
+    options = (
+        lm_data, *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "2xlin,rbf",
+        "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
+        "--criterion", "kernel_mixture_cross_entropy", "--pi-variance-weight", 0.5, "--label-smoothing", 0.1,
+        "--optimizer", "sgd", "--lr", 0.5, "--max-update", 4, "--log-format", "json", "--no-epoch-checkpoints",
+        "--batch-size", 8,
+    )  # fmt: skip
+    both = (
+        "--ddp-backend", "legacy_ddp", "--distributed-backend", "gloo", "--distributed-no-spawn",
+        "--distributed-init-method", f"tcp://127.0.0.1:{free_port()}", "--distributed-world-size", 2,
+        "--find-unused-parameters",
+    )  # fmt: skip
+    pair = [
+        start("train", *options, *both, "--distributed-rank", rank, "--save-dir", tmp_path / "two") for rank in (0, 1)
+    ]
+    results = [process.wait() for process in pair]
+    assert [result.code for result in results] == [0, 0], results[0].text[-2000:] + results[1].text[-2000:]
+    # update i of one process takes the batches that the two take in their update i
+    one = fairseq("train", *options, "--update-freq", 2, "--save-dir", tmp_path / "one")
+    for key in ("loss", "nll_loss", "pi_rbf", "pi_variance_pp2"):
+        assert logged(results[0], "train")[-1][key] == pytest.approx(logged(one, "train")[-1][key], rel=2e-3), key
+    expected = parameters(tmp_path / "one")
+    for name, value in parameters(tmp_path / "two").items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)  # sums in another order
+
+
+def test_torch_s_own_wrapper_with_unused_parameters(mixture_lm):
+    """Under DistributedDataParallel(find_unused_parameters=True) the loss is computed where it looks."""
+    model, task = load(mixture_lm.folder)
+    batch = padded_batch(task)
+    criterion = KernelMixtureCrossEntropy(task, False, 0.1, 0.5)
+    expected = torch.autograd.grad(criterion(model.train(), batch)[0], list(model.parameters()))
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+    try:
+        wrapped = ModuleProxyWrapper(
+            torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
+        )
+        for _ in range(2):
+            model.zero_grad()
+            criterion(wrapped, batch)[0].backward()
+            torch.testing.assert_close([p.grad for p in model.parameters()], list(expected))
+    finally:
+        distributed.destroy_process_group()

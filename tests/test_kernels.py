@@ -1,0 +1,410 @@
+"""The kernels S(W_v, h): values, gradients, extreme inputs, and how users name and set them."""
+
+import pytest
+import reference
+import torch
+from kernel_settings import EVERY, FIXED, LEARNED, build, ids
+
+from fairseq_kernels import KERNELS, GeneralizedSoftmax
+from fairseq_kernels.kernels import Kernel, Learned
+from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters
+
+DIM = 6  # three Gaussians of a mean and a variance fit
+
+
+def vectors(words=5, contexts=3, dim=DIM, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(words + contexts, dim, generator=generator, dtype=torch.float64)
+    return draw[:words], draw[words:]
+
+
+def leaves(*tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
+# values and gradients
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_value_is_the_direct_formula_s(name, params):
+    """S without Eq. 13's detour, to float64's rounding."""
+    kernel = build(name, params, DIM)
+    weight, contexts = vectors()
+    torch.testing.assert_close(
+        kernel(weight, contexts), reference.scores(kernel, weight, contexts), rtol=1e-11, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_gradients_are_the_direct_formula_s(name, params):
+    """Gradients of W, h and the learned hyper-parameters are autograd's on the direct formula."""
+    kernel = build(name, params, DIM)
+    weight, contexts = leaves(*vectors(seed=1))
+    inputs = [weight, contexts, *kernel.parameters()]
+    weighting = torch.randn(3, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    ours = torch.autograd.grad((kernel(weight, contexts) * weighting).sum(), inputs)
+    direct = torch.autograd.grad((reference.scores(kernel, weight, contexts) * weighting).sum(), inputs)
+    torch.testing.assert_close(ours, direct, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_gradcheck(name, params):
+    """Gradients in W, h and the learned hyper-parameters agree with finite differences."""
+    kernel = build(name, params, DIM)
+    names = [key for key, _ in kernel.named_parameters()]
+    weight, contexts = leaves(*vectors(words=3, contexts=2, seed=3))
+
+    def score(weight, contexts, *learned):
+        return torch.func.functional_call(kernel, dict(zip(names, learned)), (weight, contexts))
+
+    assert torch.autograd.gradcheck(score, (weight, contexts, *leaves(*kernel.parameters())))
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_pullback_is_autograd_s(name, params):
+    """scores_and_pullback, which kernels may write by hand, gives scores and autograd's gradients of each part."""
+    kernel = build(name, params, DIM)
+    weight, contexts = vectors(seed=4)
+    products = [query @ weight[:, columns].T for query, columns in kernel.queries(contexts)]
+    groups = [leaves(*group) for group in (products, kernel.word_terms(weight), kernel.context_terms(contexts))]
+    learned = list(kernel.parameters())
+    expected = kernel.scores(*groups)
+    upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    wanted = torch.autograd.grad(expected, [*sum(groups, []), *learned], upstream, allow_unused=True)
+
+    copies = [[tensor.detach().clone() for tensor in group] for group in groups]
+    with torch.no_grad():  # as in the loss
+        found, pullback = kernel.scores_and_pullback(*copies)
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-13, atol=0)
+        parts = pullback(upstream.clone())
+    assert [len(part) for part in parts] == [*map(len, groups), len(learned)]
+    for ours, direct, tensor in zip(sum(parts, ()), wanted, [*sum(groups, []), *learned]):
+        zero = torch.zeros_like(tensor)  # None stands for no gradient
+        torch.testing.assert_close(
+            zero if ours is None else ours, zero if direct is None else direct, rtol=1e-10, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_pullbacks_leave_shared_inputs_alone(name, params):
+    """Word and context terms serve other chunks and components: never written to. Products may be, in closed forms."""
+    kernel = build(name, params, DIM)
+    weight, contexts = vectors(seed=6)
+    groups = [
+        [query @ weight[:, columns].T for query, columns in kernel.queries(contexts)],
+        list(kernel.word_terms(weight)),
+        list(kernel.context_terms(contexts)),
+    ]
+    copies = [[tensor.clone() for tensor in group] for group in groups]
+    with torch.no_grad():
+        _, pullback = kernel.scores_and_pullback(*groups)
+        pullback(torch.ones(3, 5, dtype=torch.float64))
+    torch.testing.assert_close(groups[1:], copies[1:], rtol=0, atol=0)
+    if not kernel.closed_form:
+        torch.testing.assert_close(groups[0], copies[0], rtol=0, atol=0)
+
+
+def test_expected_likelihood_is_the_integral():
+    """ssg against numerical integration of the product of the two densities (Eq. 9)."""
+    kernel = build("ssg", "ssg.floor=0.2", 4)
+    weight, contexts = vectors(words=3, contexts=2, dim=4, seed=7)
+    [(word_mean, word_variance)] = reference.gaussians(weight, 1, 0.2)
+    [(context_mean, context_variance)] = reference.gaussians(contexts, 1, 0.2)
+    integrals = [
+        [
+            reference.log_normal_integral(word_mean[v], float(word_variance[v]), context_mean[n], float(s))
+            for v in range(3)
+        ]
+        for n, s in enumerate(context_variance)
+    ]
+    # 20,001 points over 12 deviations: the trapezoid rule is exact to rounding for such smooth functions
+    torch.testing.assert_close(
+        kernel(weight, contexts), torch.tensor(integrals, dtype=torch.float64), rtol=1e-9, atol=0
+    )
+
+
+def test_mixture_of_one_gaussian_is_the_single_gaussian():
+    weight, contexts = vectors(seed=8)
+    torch.testing.assert_close(
+        build("mog", "mog.components=1", DIM)(weight, contexts), build("ssg", "", DIM)(weight, contexts)
+    )
+
+
+def test_gaussian_mixture_leaves_a_remainder_of_the_dimensions_unused():
+    """7 dimensions shared out among 2 components: 3 each, the last one is free."""
+    kernel = build("mog", "mog.components=2", 7)
+    weight, contexts = vectors(dim=7, seed=9)
+    torch.testing.assert_close(
+        kernel(weight, contexts), build("mog", "mog.components=2", 6)(weight[:, :6], contexts[:, :6])
+    )
+
+
+# extreme inputs
+
+NORMS = (0.0, 1e-4, 1e-2, 1.0, 30.0, 1e3)  # 0: the padding row of a shared embedding
+
+
+def extreme(dtype=torch.float32, dim=8, norms=NORMS):
+    """Words of all norms, two a norm and nearly parallel; the contexts are words exactly, and their opposites."""
+    generator = torch.Generator().manual_seed(10)
+    direction = torch.randn(dim, generator=generator, dtype=torch.float64)
+    near = direction + 1e-4 * torch.randn(dim, generator=generator, dtype=torch.float64)
+    units = torch.stack([direction / direction.norm(), near / near.norm()])
+    weight = torch.cat([norm * units for norm in norms]).to(dtype)
+    return weight, torch.cat([weight, -weight[2:]])
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_finite_at_coincidence_and_at_all_norms(name, params, dtype):
+    """W_v = h exactly, W_v and h nearly so, norms 0 and 1e-4 to 1e3: finite scores and gradients."""
+    [kernel] = build_kernels(name, 8, params)
+    weight, contexts = leaves(*extreme(dtype))
+    scores = kernel.to(dtype)(weight, contexts)
+    gradients = torch.autograd.grad(scores.sum(), [weight, contexts, *kernel.parameters()])
+    assert scores.dtype == dtype and scores.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_finite_under_autocast(name, params, dtype):
+    """The layer under autocast: finite log-probabilities, loss and gradients at all norms."""
+    layer = GeneralizedSoftmax(8, 12, kernels=name, kernel_params=params)
+    weight, contexts = extreme()
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    contexts = contexts.requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        log_p = layer(contexts)
+        loss = layer.nll(contexts, torch.arange(len(contexts)) % 12, label_smoothing=0.1)
+    assert log_p.dtype == loss.dtype == torch.float32
+    assert log_p.isfinite().all() and loss.isfinite()
+    for value in (log_p.sum(), loss):
+        gradients = torch.autograd.grad(value, [contexts, *layer.parameters()])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_kernel_itself_is_finite_under_bfloat16_autocast(name, params):
+    [kernel] = build_kernels(name, 8, params)
+    weight, contexts = leaves(*extreme())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = kernel(weight, contexts)
+    gradients = torch.autograd.grad(scores.float().sum(), [weight, contexts])
+    assert scores.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_half_precision_modules(name, params, dtype):
+    """A layer of half-precision weights computes in float32: finite, and as the float32 layer of the same weights."""
+    layer = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params).to(dtype)
+    # pow's p = 8 has gradients beyond float16 from norm 30 on: there no way of computing them can help
+    weight, contexts = extreme(dtype, norms=(1e-4, 1e-2, 1.0))
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    contexts = contexts.requires_grad_()
+    log_p = layer(contexts)
+    loss = layer.nll(contexts, torch.arange(len(contexts)) % 6)
+    gradients = torch.autograd.grad(loss, [contexts, *layer.parameters()])
+    assert log_p.dtype == loss.dtype == torch.float32
+    assert log_p.isfinite().all() and loss.isfinite()
+    assert [g.dtype for g in gradients] == [dtype] * len(gradients)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    full = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params)
+    full.load_state_dict(layer.state_dict())
+    # learned hyper-parameters: exp of a half-precision logarithm has its rounding (2^-8, 2^-11)
+    tolerance = 4 * torch.finfo(dtype).eps * 10 if "learned" in params else 1e-5
+    torch.testing.assert_close(log_p, full(contexts.float()), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("words,tokens", [(1, 3), (4, 0), (1, 0)])
+def test_one_word_and_no_tokens(name, words, tokens):
+    kernel = build(name, "", DIM)
+    weight, contexts = leaves(*vectors(words, tokens))
+    scores = kernel(weight, contexts)
+    assert scores.shape == (tokens, words)
+    gradients = torch.autograd.grad(scores.sum(), [weight, contexts])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("norm", [1e-4, 1.0, 1e3])
+def test_distance_keeps_float32_s_digits(norm):
+    """Eq. 13's D = a + b - 2g is off by a few roundings of a + b, not more."""
+    [kernel] = build_kernels("pow", 64)
+    generator = torch.Generator().manual_seed(11)
+    weight, contexts = (norm / 8 * torch.randn(n, 64, generator=generator) for n in (20, 10))
+    exact = reference.distances(weight.double(), contexts.double()) ** 2
+    size = weight.double().square().sum(1) + contexts.double().square().sum(1, keepdim=True)
+    # 64 products are summed up: sqrt(64) roundings expected, 4 times that allowed
+    assert ((-kernel(weight, contexts).double() - exact).abs() / size).max() < 32 * torch.finfo(torch.float32).eps
+
+
+OF_DISTANCE = [(name, params) for name, params in FIXED if name in ("log", "pow", "rbf", "hpb", "wav")]
+
+
+@pytest.mark.parametrize("name,params", OF_DISTANCE, ids=ids(OF_DISTANCE))
+def test_a_word_at_the_context_has_the_top_score(name, params):
+    """Where W_v = h, a kernel of the distance takes its bound: 0, or the scale."""
+    kernel = build(name, params, DIM)
+    weight, _ = vectors()
+    top = kernel.value("scale") if name in ("rbf", "wav") else 0.0
+    scores = kernel(weight, weight)
+    # D is 0 to some 1e-15. pow and log with p = 1 take its root, and so does hpb, after dividing it by the squared
+    # gap to the ball's rim, down to 4e-6
+    tolerance = 1e-4 if name == "hpb" else 1e-6
+    expected = torch.full((5,), top, dtype=torch.float64)
+    torch.testing.assert_close(scores.diagonal(), expected, rtol=0, atol=tolerance)
+    assert (scores <= top + tolerance).all()
+
+
+# hyper-parameters
+
+
+@pytest.mark.parametrize("name,params", LEARNED, ids=ids(LEARNED))
+def test_learned_hyperparameters_are_parameters(name, params):
+    """Each real one becomes one trained number within its domain; the others stay fixed."""
+    [kernel] = build_kernels(name, DIM, params)
+    real = [hyper for hyper in kernel.all_hyperparameters() if hyper.domain != "count"]
+    assert len(list(kernel.parameters())) == len(real)
+    assert set(kernel.learned()) == {hyper.name for hyper in real}
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            parameter -= 5.0  # as far as an optimiser may go
+    for hyper in real:
+        value = float(kernel.value(hyper.name))
+        assert hyper.domain == "real" or value > 0
+        assert hyper.domain != "unit" or value < 1
+
+
+@pytest.mark.parametrize(
+    "params,name,value",
+    [
+        ("rbf.gamma=learned:0.3", "gamma", 0.3),
+        ("rbf.gamma=learned", "gamma", 1 / DIM),
+        ("rbf.scale=learned:10", "scale", 10.0),
+    ],
+)
+def test_learned_hyperparameters_start_where_told(params, name, value):
+    """learned:START starts there; a width without START at 1/d, of the distances' size."""
+    [kernel] = build_kernels("rbf", DIM, params)
+    assert kernel.learned() == {name: pytest.approx(value, rel=1e-6)}
+
+
+def test_learned_polynomial_offset_may_be_negative():
+    [kernel] = build_kernels("pol", DIM, "pol.c=learned:-0.5,pol.alpha=learned:-2")
+    assert kernel.learned() == {"c": pytest.approx(-0.5), "alpha": pytest.approx(-2.0)}
+
+
+def test_components_learn_hyperparameters_of_their_own():
+    first, second = build_kernels("2xrbf", DIM, "rbf.gamma=learned")
+    assert len({id(p) for kernel in (first, second) for p in kernel.parameters()}) == 2
+
+
+# what users write
+
+
+@pytest.mark.parametrize(
+    "spec,names",
+    [
+        ("lin", ["lin"]),
+        ("3xlin,log", ["lin", "lin", "lin", "log"]),
+        (" 2 x lin , 1xpol ", ["lin", "lin", "pol"]),
+        (["lin", "2xlog"], ["lin", "log", "log"]),
+        ("log,lin,log", ["log", "lin", "log"]),
+    ],
+)
+def test_mixture_spec(spec, names):
+    assert parse_kernels(spec) == names
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "log.p=3, rbf.gamma=learned:0.5",
+        {"log.p": 3, "rbf.gamma": "learned:0.5"},
+        {"log": {"p": 3}, "rbf": {"gamma": Learned(0.5)}},
+    ],
+    ids=["text", "flat", "nested"],
+)
+def test_parameter_spec(spec):
+    """Text, flat and nested mappings say the same."""
+    assert parse_parameters(spec) == {"log": {"p": 3.0}, "rbf": {"gamma": Learned(0.5)}}
+
+
+@pytest.mark.parametrize("spec", [None, "", {}])
+def test_no_parameters(spec):
+    assert parse_parameters(spec) == {}
+
+
+def test_parameters_of_kernels_outside_the_mixture_are_allowed():
+    """One string serves all rows of a table."""
+    [kernel] = build_kernels("log", DIM, "log.p=3,rbf.gamma=0.1")
+    assert kernel.value("p") == 3.0
+
+
+@pytest.mark.parametrize(
+    "kernels,params,embed_dim,said",
+    [
+        # the message names what was given and what is allowed
+        ("gauss", None, DIM, ["gauss", *KERNELS]),
+        ("lin,foo", None, DIM, ["foo", "lin", "wav"]),
+        ("", None, DIM, ["kernels=", "3xlin,log"]),
+        ([], None, DIM, ["kernels", "3xlin,log"]),
+        ("lin,", None, DIM, ["lin,", "3xlin,log"]),
+        ("0xlin", None, DIM, ["0xlin", "1 or more"]),
+        ("-1xlin", None, DIM, ["-1xlin", "3xlin,log"]),
+        ("1.5xlin", None, DIM, ["1.5xlin", "3xlin,log"]),
+        ("lin log", None, DIM, ["lin log", "3xlin,log"]),
+        ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
+        ("log", "foo.p=2", DIM, ["foo", *KERNELS]),
+        ("log", "p=2", DIM, ["p", *KERNELS]),
+        ("log", {"log": 2}, DIM, ["log", "log.p"]),
+        ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
+        ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
+        ("log", "log.p=", DIM, ["log.p=", "a number"]),
+        ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
+        ("log", "log.p=0", DIM, ["log.p=0", "> 0"]),
+        ("pow", "pow.p=-1", DIM, ["pow.p=-1", "> 0"]),
+        ("pow", "pow.p=nan", DIM, ["pow.p=nan", "> 0"]),
+        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", "> 0"]),
+        ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
+        ("pol", "pol.p=0", DIM, ["pol.p=0", "integer >= 1"]),
+        ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
+        ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
+        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", "> 0"]),
+        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", "> 0"]),
+        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", "> 0"]),
+        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", "> 0"]),
+        ("wav", "wav.a=-2", DIM, ["wav.a=-2", "> 0"]),
+        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", "> 0"]),
+        ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
+        ("mog", "mog.components=2.5", DIM, ["mog.components=2.5", "integer >= 1"]),
+        ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
+        ("mog", None, 3, ["mog", ">= 4", "3"]),
+        ("ssg", None, 1, ["ssg", ">= 2", "1"]),
+        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", "> 0"]),  # checked although not used
+    ],
+)
+def test_wrong_specs_are_named(kernels, params, embed_dim, said):
+    with pytest.raises(ValueError) as error:
+        GeneralizedSoftmax(embed_dim, 5, kernels=kernels, kernel_params=params)
+    for part in said:
+        assert part in str(error.value), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_of_unused_kernels_do_not_ask_for_dimensions():
+    """mog.components for other rows of a table is no reason to refuse lin, whatever the dimension."""
+    assert build_kernels("lin", 4, "mog.components=600")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_registry(name):
+    """The name is the class's, the class is documented, and its repr shows the hyper-parameters."""
+    kernel = KERNELS[name](DIM)
+    assert isinstance(kernel, Kernel) and kernel.name == name
+    assert KERNELS[name].__doc__
+    assert all(hyper.name in repr(kernel) for hyper in kernel.all_hyperparameters())

@@ -1,0 +1,301 @@
+"""The translation model through fairseq's own commands, and its decoding against full forward passes."""
+
+import math
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_commands import ALL_SENTENCES, USER_DIR, Trained, fairseq, later, logged, mt_training, succeeded
+
+import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels import KERNELS
+from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
+from fairseq_kernels.models import KernelTransformer
+
+# data, options
+MODELS = {
+    "log": ("mt_data", "--kernels", "log"),
+    "mixture, decoder's shared": ("mt_data", "--kernels", "2xlin,rbf", "--share-decoder-input-output-embed"),
+    "all shared": ("mt_joined_data", "--kernels", "mog,lin", "--share-all-embeddings", "--output-bias", "prior"),
+    "all shared untied": ("mt_joined_data", "--kernels", "lin,hpb", "--share-all-embeddings", "--untied-projections"),
+}
+
+
+@pytest.fixture(scope="module")
+def trainings(request, tmp_path_factory):
+    """One of each of MODELS, and of the stock model, queued."""
+    folder = tmp_path_factory.mktemp("translation")
+    queued = {}
+    for name, (data, *options) in MODELS.items():
+        data = request.getfixturevalue(data)
+        queued[name] = folder / name, later(*mt_training(data, folder / name, *options))
+    stock = mt_training(
+        request.getfixturevalue("mt_data"), folder / "stock", arch="transformer_iwslt_de_en",
+        criterion="label_smoothed_cross_entropy",
+    )  # fmt: skip
+    queued["stock"] = folder / "stock", later(*stock)
+    return queued
+
+
+@pytest.fixture
+def model_of(trainings):
+    def wait(name):
+        folder, queued = trainings[name]
+        return Trained(folder, succeeded(queued.result()))
+
+    return wait
+
+
+def load(trained):
+    """The model in evaluation mode, its configuration and task."""
+    [model], cfg, task = load_model_ensemble_and_task([str(trained.last)])
+    return model.eval(), cfg, task
+
+
+def build(cfg, task, kernels, **options):
+    """A new model of the same sizes."""
+    torch.manual_seed(0)
+    values = {**cfg.model, "kernels": kernels, "kernel_params": None, "output_bias": "false", **options}
+    return KernelTransformer.build_model(Namespace(**values), task).eval()
+
+
+def batches(task, split="valid"):
+    task.load_dataset(split)
+    return list(task.get_batch_iterator(task.dataset(split), max_sentences=8).next_epoch_itr(shuffle=False))
+
+
+def log_probabilities(model, batch):
+    with torch.no_grad():
+        return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
+
+
+# training
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_train(name, model_of):
+    """The loss falls, the saved model has the loss that was logged, and matrices are shared as told."""
+    trained = model_of(name)
+    epochs, valid = logged(trained.result, "train"), logged(trained.result, "valid")[-1]
+    assert epochs[-1]["nll_loss"] < epochs[0]["nll_loss"]
+    assert valid["loss"] > valid["nll_loss"]  # smoothed
+    model, _, task = load(trained)
+    loss, tokens = 0.0, 0
+    for batch in batches(task):
+        kept = batch["target"].ne(task.target_dictionary.pad())
+        loss -= log_probabilities(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)[kept].sum().item()
+        tokens += kept.sum().item()
+    assert loss / tokens / math.log(2) == pytest.approx(valid["nll_loss"], abs=1e-3)
+
+    weight, layer = model.decoder.output_projection.weight, model.decoder.output_projection
+    options = MODELS[name]
+    assert (weight is model.decoder.embed_tokens.weight) == any("share" in str(option) for option in options)
+    assert (weight is model.encoder.embed_tokens.weight) == ("--share-all-embeddings" in options)
+    assert len(layer.matrices()) == (2 if "--untied-projections" in options else 1)
+    assert (layer.bias is None) == ("--output-bias" not in options)
+
+
+def test_stock_criterion_gives_the_same_loss(model_of):
+    """label_smoothed_cross_entropy on the same model and batch: loss and gradients."""
+    model, _, task = load(model_of("mixture, decoder's shared"))
+    for batch in batches(task):
+        results = []
+        for criterion in (
+            KernelMixtureCrossEntropy(task, False, 0.1, 0.0),
+            LabelSmoothedCrossEntropyCriterion(task, False, 0.1),
+        ):
+            loss, size, log = criterion(model.train(), batch)
+            found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+            results.append((loss, log["nll_loss"], size, found))
+        (loss, nll, size, found), (stock_loss, stock_nll, stock_size, stock_found) = results
+        assert size == stock_size
+        torch.testing.assert_close((loss, nll), (stock_loss, stock_nll), rtol=1e-5, atol=0)
+        torch.testing.assert_close(found, stock_found, rtol=1e-3, atol=1e-4)
+
+
+def test_stock_checkpoint_gives_its_scores(model_of):
+    """kernel_transformer with lin and no bias is the stock transformer."""
+    stock, _, _ = load(model_of("stock"))
+    _, cfg, task = load(model_of("log"))
+    ours = build(cfg, task, "lin")
+    ours.load_state_dict(torch.load(model_of("stock").last, weights_only=True)["model"])
+    for batch in batches(task):
+        torch.testing.assert_close(
+            log_probabilities(ours, batch), log_probabilities(stock, batch), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_stock_weights_load_into_a_mixture(model_of):
+    """Encoder, decoder and projection matrix; the maps of the mixture start anew."""
+    _, cfg, task = load(model_of("log"))
+    ours = build(cfg, task, "lin,log", output_bias="true")
+    state = torch.load(model_of("stock").last, weights_only=True)["model"]
+    ours.load_state_dict(dict(state))
+    found = ours.state_dict()
+    assert all(found[name].equal(value) for name, value in state.items())
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_checkpoint_of_other_dictionaries_is_refused(side, model_of):
+    """In a line that has both sizes."""
+    trained = model_of("log")
+    model, _, _ = load(trained)
+    state = torch.load(trained.last, weights_only=True)["model"]
+    for name in (f"{side}.embed_tokens.weight", f"{side}.output_projection.weight"):
+        if name in state:
+            state[name] = state[name][:8]
+    with pytest.raises(SystemExit, match="8 words.* 24"):
+        model.load_state_dict(state)
+
+
+def test_hydra_train(mt_data, tmp_path):
+    """fairseq-hydra-train from one YAML."""
+    sizes = {"embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 1}
+    lines = "\n".join(f"  {side}_{name}: {n}" for side in ("encoder", "decoder") for name, n in sizes.items())
+    (tmp_path / "tiny.yaml").write_text(
+        f"""# @package _global_
+common: {{user_dir: {USER_DIR}, cpu: true, seed: 3, log_format: json, log_interval: 5}}
+checkpoint: {{save_dir: {tmp_path}/saved, no_epoch_checkpoints: true}}
+task: {{_name: translation, data: {mt_data}, source_lang: de, target_lang: en}}
+dataset: {{batch_size: 16, required_batch_size_multiple: 1}}
+criterion: {{_name: kernel_mixture_cross_entropy, label_smoothing: 0.1}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_update: 10, lr: [0.01]}}
+model:
+  _name: kernel_transformer
+  kernels: lin,log
+  kernel_params: "log.scale=learned"
+  share_decoder_input_output_embed: true
+  dropout: 0.0
+{lines}
+"""
+    )
+    result = fairseq("hydra_train", "--config-dir", tmp_path, "--config-name", "tiny", cwd=tmp_path)
+    losses = [line["loss"] for line in logged(result, "valid")]
+    assert losses and math.isfinite(losses[-1])
+    saved = torch.load(tmp_path / "saved" / "checkpoint_last.pt", weights_only=True)["model"]
+    assert saved["decoder.output_projection.context_maps"].shape == (2, 16, 16)
+
+
+# architectures
+
+
+@pytest.mark.parametrize(
+    "arch", [a for model in ("transformer", "transformer_lm") for a in ARCH_MODEL_INV_REGISTRY[model] if a != model]
+)
+def test_stock_architectures_have_a_twin(arch):
+    """kernel_NAME has NAME's settings, but for the adaptive softmax, in whose place the kernels are."""
+    stock, ours = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[arch](stock)
+    ARCH_CONFIG_REGISTRY[f"kernel_{arch}"](ours)
+    assert ours.adaptive_softmax_cutoff is None
+    adaptive = {key for key in vars(stock) if "adaptive_softmax" in key or key.startswith("tie_adaptive")}
+    kept = {key: value for key, value in vars(stock).items() if key not in adaptive}
+    assert {key: value for key, value in vars(ours).items() if key in kept} == kept
+    assert (
+        f"kernel_{arch}" in ARCH_MODEL_INV_REGISTRY["kernel_transformer_lm" if "_lm" in arch else "kernel_transformer"]
+    )
+
+
+def test_iwslt_architecture():
+    """The paper's: 512, feed-forward 1024, 4 heads, 6 + 6 layers."""
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY["kernel_transformer_iwslt_de_en"](args)
+    for side in ("encoder", "decoder"):
+        sizes = [getattr(args, f"{side}_{x}") for x in ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")]
+        assert sizes == [512, 1024, 4, 6]
+
+
+# decoding in Python
+
+
+def rescored(model, batch, sentence, tokens):
+    """Log-probabilities (T, V) of a hypothesis by one full forward pass."""
+    inputs = {key: batch["net_input"][key][sentence : sentence + 1] for key in ("src_tokens", "src_lengths")}
+    previous = torch.cat([tokens[-1:], tokens[:-1]]).unsqueeze(0)  # </s> first
+    with torch.no_grad():
+        return model.get_normalized_probs(model(**inputs, prev_output_tokens=previous), log_probs=True)[0]
+
+
+@pytest.mark.parametrize("kernels", [*KERNELS, "3xlin,log", "lin,mog,hpb,wav"])
+def test_beam_search_is_the_full_forward(kernels, model_of):
+    """Scores found with incremental state are those of a full forward pass over the hypothesis."""
+    _, cfg, task = load(model_of("log"))
+    model = build(cfg, task, kernels, output_bias="true", untied_projections="mog," in kernels)
+    generator = SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_a=0, max_len_b=7)
+    batch = batches(task)[0]
+    found = generator.generate([model], batch)
+    assert len(found) == len(batch["id"]) and all(len(hypotheses) == 3 for hypotheses in found)
+    for sentence, hypotheses in enumerate(found):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"]
+            log_p = rescored(model, batch, sentence, tokens)
+            expected = log_p.gather(1, tokens.unsqueeze(1)).squeeze(1)
+            # the last word is forced to be </s> at the length limit, with its own probability
+            torch.testing.assert_close(hypothesis["positional_scores"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernels", ["lin", "log", "rbf", "3xlin,log"])
+def test_temperature_acts_on_the_final_distribution(kernels, model_of):
+    """p_T(v) is proportional to p(v)^(1/T), whatever the kernel."""
+    _, cfg, task = load(model_of("log"))
+    model = build(cfg, task, kernels)
+    generator = SequenceGenerator([model], task.target_dictionary, beam_size=2, max_len_a=0, max_len_b=6, temperature=3)
+    batch = batches(task)[0]
+    for sentence, hypotheses in enumerate(generator.generate([model], batch)):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"]
+            p = rescored(model, batch, sentence, tokens).exp() ** (1 / 3)
+            expected = (p / p.sum(1, keepdim=True)).log().gather(1, tokens.unsqueeze(1)).squeeze(1)
+            torch.testing.assert_close(hypothesis["positional_scores"], expected, rtol=1e-4, atol=1e-4)
+
+
+# decoding by fairseq's commands
+
+
+def hypotheses(result):
+    """(sentence, score, text) of every hypothesis."""
+    lines = [line[2:].split("\t") for line in result.out.splitlines() if line.startswith("H-")]
+    return [(int(number), float(score), text) for number, score, text in lines]
+
+
+GENERATION = {
+    "beam": ("--beam", 3, "--nbest", 2),
+    "sampling": ("--sampling", "--temperature", 0.5, "--beam", 2, "--nbest", 2),
+    "ensemble of kernels": ("--beam", 2),
+}
+
+
+@pytest.mark.parametrize("how", GENERATION)
+def test_generate(how, model_of, mt_data):
+    """A translation or more of every sentence; an ensemble may have different kernels."""
+    paths = [str(model_of(name).last) for name in ("log", "mixture, decoder's shared")]
+    path = ":".join(paths if "ensemble" in how else paths[1:])
+    result = fairseq(
+        "generate", mt_data, "--path", path, "--gen-subset", "test", "--batch-size", 8, *ALL_SENTENCES,
+        "--max-len-b", 12, *GENERATION[how],
+    )  # fmt: skip
+    found = hypotheses(result)
+    assert sorted({number for number, _, _ in found}) == list(range(21))
+    assert len(found) == 21 * (1 if "ensemble" in how else 2)
+    assert all(math.isfinite(score) and score < 0 for _, score, _ in found)
+    assert "BLEU4 = " in result.out
+
+
+def test_interactive_and_from_pretrained_agree(model_of, mt_data):
+    """fairseq-interactive on standard input, and translate() in a Python program, in the same words."""
+    trained = model_of("mixture, decoder's shared")
+    sentences = ["w1 w2 w3", "w5 w6 w7 w8 w9", "w0 w7"]
+    result = fairseq(
+        "interactive", mt_data, "--path", trained.last, "--beam", 3, "--max-len-b", 12,
+        stdin="".join(f"{sentence}\n" for sentence in sentences),
+    )  # fmt: skip
+    found = [text for _, _, text in hypotheses(result)]
+    assert len(found) == 3
+    hub = KernelTransformer.from_pretrained(str(trained.folder), "checkpoint_last.pt", str(mt_data))
+    assert [hub.translate(sentence, beam=3, max_len_b=12) for sentence in sentences] == found
