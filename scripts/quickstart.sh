@@ -79,6 +79,7 @@ fi
 
 printf '\nLanguage models\n'
 cat "$out/perplexities.txt"
+printf '(all but stock start their biases from the words'"'"' log prior, which a short training feels)\n'
 printf 'curves and mixture weights: %s\n\nTranslation\n' "$out/curves.png"
 for number in 0 1 2 3; do
     sed -n "s/^S-$number\t/  German     /p; s/^T-$number\t/  reference  /p; s/^H-$number\t[^\t]*\t/  model      /p" \

@@ -11,6 +11,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
@@ -129,6 +130,15 @@ def test_eval_lm(model, lm_data, request):
     result = fairseq("eval_lm", lm_data, "--path", trained.last, *options)
     found = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
     assert found == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
+
+
+def test_switchboard_architecture():
+    """The paper's: 2 layers of 512, dropout 0.1 on the embedded words and nowhere else."""
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY["kernel_lstm_lm_swb"](args)
+    assert args.decoder_layers == 2
+    assert args.decoder_embed_dim == args.decoder_hidden_size == args.decoder_out_embed_dim == 512
+    assert (args.decoder_dropout_in, args.decoder_dropout_out) == (0.1, 0.0)
 
 
 def test_training_log(mixture_lm):
