@@ -1,8 +1,16 @@
-"""What current torch needs to load fairseq's checkpoints safely."""
+"""What fairseq needs on current torch and numpy."""
 
 import argparse
+import types
 
+import numpy as np
 import torch
+
+
+def restore_numpy_compat() -> None:
+    """``np.compat.long``, which fairseq's block and length-bucketed datasets name and numpy 2.4 no longer has."""
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)
 
 
 def allow_namespaces() -> None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import pickle
 import sys
+from typing import Optional
 
 
 @contextlib.contextmanager
@@ -14,10 +16,23 @@ def one_line_errors():
         raise SystemExit(f"fairseq_kernels: error: {error}") from error
 
 
-def explain_missing_files() -> None:
-    """Under fairseq's commands, reports a missing file (a wrong DATA or --path) in one line.
+def explanation(error: BaseException) -> Optional[str]:
+    """One line for a data folder or checkpoint that isn't what it should be; None for anything else."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"{error.filename} not found; check the path of data and checkpoint"
+    if isinstance(error, OSError) and "not found" in str(error):
+        return f"{error}; check the path of data and checkpoint"
+    if isinstance(error, pickle.UnpicklingError):
+        return "the checkpoint is refused: it is damaged, no checkpoint, or carries code; give another --path"
+    if "Could not infer language pair" in str(error):
+        return "the data has no language pair; give a parallel corpus' data-bin folder, or --task language_modeling"
+    return None
 
-    fairseq lets open()'s exception through; in other programs nothing is changed.
+
+def explain_wrong_files() -> None:
+    """Under fairseq's commands, reports wrong paths and files in one line; in other programs changes nothing.
+
+    fairseq lets the exceptions of its helpers through.
     """
     program = sys.argv[0] if sys.argv else ""
     if not (os.path.basename(program).startswith("fairseq-") or "fairseq_cli" in program):
@@ -25,12 +40,10 @@ def explain_missing_files() -> None:
     previous = sys.excepthook
 
     def hook(kind, error, trace):
-        if issubclass(kind, FileNotFoundError):
-            missing = error.filename or error
-            print(
-                f"fairseq_kernels: error: {missing} not found; check the path of data and checkpoint", file=sys.stderr
-            )
-        else:
+        line = explanation(error)
+        if line is None:
             previous(kind, error, trace)
+        else:
+            print(f"fairseq_kernels: error: {' '.join(line.split())}", file=sys.stderr)
 
     sys.excepthook = hook

@@ -1,8 +1,9 @@
 """Registers the package's models and criterions with fairseq. Imported where fairseq is installed."""
 
 from . import criterions, models  # noqa: F401
-from .compat import allow_namespaces
-from .errors import explain_missing_files
+from .compat import allow_namespaces, restore_numpy_compat
+from .errors import explain_wrong_files
 
 allow_namespaces()
-explain_missing_files()
+restore_numpy_compat()
+explain_wrong_files()

@@ -56,11 +56,12 @@ read_training_options() {
 }
 
 # train DATA FLAGS...: fairseq-train with the user's options last; log on the screen and in the save folder.
+# Batches that depend on the epoch alone make a resumed run the same as an uninterrupted one.
 # fairseq drops a last batch whose size is not a multiple of 8, in validation too: hence the multiple of 1.
 train() {
     mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
     fairseq train "$@" ${DEVICE[@]+"${DEVICE[@]}"} --save-dir "$save" --no-epoch-checkpoints --keep-interval-updates 1 \
         --save-interval-updates 500 --log-format simple --log-interval 100 --seed 1 \
-        --required-batch-size-multiple 1 ${options[@]+"${options[@]}"} 2>&1 \
+        --required-batch-size-multiple 1 --update-epoch-batch-itr True ${options[@]+"${options[@]}"} 2>&1 \
         | tee -a "$save/train.log"
 }

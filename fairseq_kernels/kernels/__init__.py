@@ -6,6 +6,7 @@ from .gaussian import MixtureOfGaussians, SphericalGaussian
 from .hyperbolic import Hyperbolic
 from .inner_product import Absolute, Linear, Polynomial, Sigsoftmax
 
+# New kernels go to the end: checkpoints name their kernels by the places here.
 # The nine of Gao et al. (2019) in the order of their Table 1, then the two they and de Brebisson & Vincent compare to.
 KERNELS = {
     kernel.name: kernel

@@ -67,13 +67,20 @@ class KernelModel:
         prefix = f"{name}." if name else ""
         layer = self.output_layer_module
         own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
-        marker = f"{prefix}decoder.output_projection.kernel_ids"
+        marker = f"{prefix}decoder.output_projection.kernels_version"
         if marker in state_dict:
             found = layer.names_of(state_dict[marker])
             if found != layer.names_of(own[marker]):
                 raise SystemExit(
                     f"fairseq_kernels: error: the checkpoint has the kernels {','.join(found)}, the model "
                     f"{','.join(layer.names_of(own[marker]))}; use the same --kernels, or another --save-dir"
+                )
+            found = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
+            if found != set(own):
+                different = ", ".join(sorted(key.split("output_projection.")[1] for key in found ^ set(own)))
+                raise SystemExit(
+                    f"fairseq_kernels: error: the checkpoint's output layer has other parameters ({different}); use "
+                    "the same --output-bias, --untied-projections and --kernel-params, or another --save-dir"
                 )
         else:
             missing = [key for key in own if key not in state_dict]

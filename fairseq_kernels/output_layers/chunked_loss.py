@@ -9,6 +9,7 @@ from typing import Iterator, List, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class LossPass(Protocol):
@@ -59,6 +60,7 @@ class ChunkedLoss(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, loss_gradient, _):
         features, target, *parameters = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None  # handed out once and in place; a second backward recomputes

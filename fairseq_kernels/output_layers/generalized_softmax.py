@@ -63,9 +63,10 @@ class GeneralizedSoftmax(OutputLayer):
         mixed = components > 1
         self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mixed else None
         self.mixture_map = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
-        # which kernels a checkpoint was trained with: places in KERNELS
+        # Which kernels a checkpoint was trained with, as places in KERNELS; fairseq's moving average of parameters
+        # leaves alone what has "version" in its name.
         ids = [list(KERNELS).index(kernel.name) for kernel in self.kernels]
-        self.register_buffer("kernel_ids", torch.tensor(ids))
+        self.register_buffer("kernels_version", torch.tensor(ids))
         self._words_cache: Optional[Tuple] = None
         self.reset_parameters()
 
@@ -89,6 +90,8 @@ class GeneralizedSoftmax(OutputLayer):
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' log prior; build it with bias=True")
         counts = torch.as_tensor(counts, dtype=torch.float64) + 1
+        if counts.numel() and counts.min() < 1:
+            raise ValueError(f"the count {float(counts.min()) - 1:g} is not allowed: counts are 0 or more")
         if counts.shape != self.bias.shape:
             raise ValueError(f"{counts.numel()} counts don't fit {self.num_embeddings} words")
         with torch.no_grad():
@@ -99,9 +102,9 @@ class GeneralizedSoftmax(OutputLayer):
         return [self.weight, *self.untied_weights]
 
     @staticmethod
-    def names_of(kernel_ids: Tensor) -> List[str]:
-        """The kernels' names from the buffer ``kernel_ids``."""
-        return [list(KERNELS)[int(i)] for i in kernel_ids]
+    def names_of(kernels_version: Tensor) -> List[str]:
+        """The kernels' names from the buffer ``kernels_version``."""
+        return [list(KERNELS)[int(i)] for i in kernels_version]
 
     def component_names(self) -> List[str]:
         """The components' kernels, numbered where one occurs more than once: lin1, lin2, log."""
@@ -142,12 +145,17 @@ class GeneralizedSoftmax(OutputLayer):
 
     def _words(self, dtype: torch.dtype) -> Tuple[List[Tensor], List[Tuple[Tensor, ...]]]:
         """The projection matrices in ``dtype`` and each kernel's word terms; in decoding computed once, not a step."""
-        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], dtype
-        if self._words_cache is not None and self._words_cache[0] == state and not torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            matrices = [weight.to(dtype) for weight in self.matrices()]
+            return matrices, word_terms(self.kernels, matrices)
+        # some optimisers write through .data, which leaves _version as it is: hence a look at some values
+        looks = [float(parameter.flatten()[:64].sum()) for parameter in self.parameters()]
+        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], looks, dtype
+        if self._words_cache is not None and self._words_cache[0] == state:
             return self._words_cache[1]
         matrices = [weight.to(dtype) for weight in self.matrices()]
         words = matrices, word_terms(self.kernels, matrices)
-        if not self.training and not torch.is_grad_enabled():
+        if not self.training:
             self._words_cache = state, words
         return words
 
