@@ -100,10 +100,9 @@ class KernelLSTMDecoder(LSTMDecoder):
             layer, kind = key[len(f"{name}.layers.") :].split(".")
             state_dict[f"{name}.lstm.{kind}_l{layer}"] = state_dict.pop(key)
         for kind in ("weight", "bias"):
-            if f"{name}.fc_out.{kind}" in state_dict:
-                state_dict[f"{name}.output_projection.{kind}"] = state_dict.pop(f"{name}.fc_out.{kind}")
-        if self.output_projection.bias is None:
-            state_dict.pop(f"{name}.output_projection.bias", None)
+            stock = state_dict.pop(f"{name}.fc_out.{kind}", None)
+            if stock is not None and getattr(self.output_projection, kind) is not None:
+                state_dict[f"{name}.output_projection.{kind}"] = stock
         if self.output_projection.weight is self.embed_tokens.weight:
             state_dict.setdefault(f"{name}.output_projection.weight", state_dict[f"{name}.embed_tokens.weight"])
 
