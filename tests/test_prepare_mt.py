@@ -195,7 +195,7 @@ def start(recipe, *options):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return out
 
@@ -210,7 +210,7 @@ def test_iwslt14_interrupted_killed_and_finished(archive, tmp_path):
     process = start("iwslt14", *options)
     assert "tokenising" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
+    err = process.communicate(timeout=300)[1]
     assert process.returncode == 130
     assert len([line for line in err.splitlines() if "%" not in line]) == 1 and "interrupted" in err
 
@@ -219,7 +219,7 @@ def test_iwslt14_interrupted_killed_and_finished(archive, tmp_path):
         assert process.poll() is None
         time.sleep(0.01)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert not (out / "data-bin").exists()
 
     report = finish(start("iwslt14", *options))

@@ -413,7 +413,7 @@ def test_killed_anywhere_then_run_again(tmp_path):
     """SIGKILL before every single step, over older output of other options: the next run makes the same files."""
     old, new = make_swda(tmp_path / "old"), make_swda(tmp_path / "new", conversations=9)
     reference, out = tmp_path / "reference", tmp_path / "out"
-    output, _ = stubbed("--swda", new, "--out", reference).communicate(timeout=20)
+    output, _ = stubbed("--swda", new, "--out", reference).communicate(timeout=300)
     steps = int(output.split("steps ")[1])
     assert steps > 8
     assert stubbed("--swda", old, "--vocab-size", 3, "--out", tmp_path / "older").wait(20) == 0
@@ -430,7 +430,7 @@ def test_ctrl_c(tmp_path):
     child = stubbed("--swda", make_swda(tmp_path / "swda"), "--out", tmp_path / "out", SLEEP=1)
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=10)
+    _, errors = child.communicate(timeout=300)
     assert child.returncode == 130
     assert [line for line in errors.splitlines() if " %, " not in line] == [
         "prepare-swb.sh: interrupted: the same command goes on from the last whole stage"
@@ -443,7 +443,7 @@ def test_two_at_once(tmp_path):
     first = stubbed("--swda", swda, "--out", out, SLEEP=1)
     assert first.stdout.readline() == "ready\n"
     second = stubbed("--swda", swda, "--out", out)
-    assert "another preparation is writing there" in second.communicate(timeout=10)[1]
+    assert "another preparation is writing there" in second.communicate(timeout=300)[1]
     first.kill()
     first.communicate()
     assert stubbed("--swda", swda, "--out", out).wait(10) == 0
