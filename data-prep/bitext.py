@@ -97,6 +97,16 @@ def _start_worker(function):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def start_pool(workers, function):
+    """A pool whose workers have `function`. Ctrl-C waits until they are started: raised in the hooks that Python
+    runs at a fork, KeyboardInterrupt would be printed and lost."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return Pool(workers, _start_worker, (function,))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _call(line):
     return _function(line)
 
@@ -104,7 +114,7 @@ def _call(line):
 def parallel(function, lines, workers, label):
     """`[function(line) for line in lines]`, over `workers` processes; `function` must pickle."""
     results = []
-    with Progress(label, len(lines)) as progress, Pool(workers, _start_worker, (function,)) as pool:
+    with Progress(label, len(lines)) as progress, start_pool(workers, function) as pool:
         for result in pool.imap(_call, lines, chunksize=500):
             results.append(result)
             progress.update(1)
@@ -192,7 +202,7 @@ def learn_sentencepiece(lines, pieces):
     """
     say("learning the sentencepiece model")
     try:
-        with Pool(1, _start_worker, (None,)) as pool:  # Ctrl-C cannot stop its C++ code in this process
+        with start_pool(1, None) as pool:  # Ctrl-C cannot stop its C++ code in this process
             return pool.apply(_train_sentencepiece, (list(lines), pieces))
     except RuntimeError as error:
         fail(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text ({error})")
