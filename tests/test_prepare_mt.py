@@ -208,10 +208,12 @@ def test_iwslt14_interrupted_killed_and_finished(archive, tmp_path):
     options = ["--archive", archive, "--out", out, "--bpe-merges", 60, "--workers", 2]
 
     process = start("iwslt14", *options)
-    assert "tokenising" in process.stderr.readline()
+    while "segmenting" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1)  # into binarising, which takes seconds
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=300)[1]
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert len([line for line in err.splitlines() if "%" not in line]) == 1 and "interrupted" in err
 
     process = start("iwslt14", *options)
