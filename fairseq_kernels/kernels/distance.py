@@ -1,5 +1,6 @@
 """Kernels that are functions of the distance ||W_v - h||, through D = ||W_v||^2 + ||h||^2 - 2 W_v . h (Eq. 13)."""
 
+import math
 from typing import Callable, Tuple
 
 import torch
@@ -12,9 +13,24 @@ WIDTH = Hyperparameter("gamma", 1.0, "positive", learn_from=lambda embed_dim: 1.
 ORDER = Hyperparameter("p", 2.0, "positive")
 
 
+class SquaredNorm(torch.autograd.Function):
+    """||x||^2 of each row, (N, m) to (N, 1), with one tensor of x's size in backward and none in forward."""
+
+    @staticmethod
+    def forward(ctx, vectors):
+        ctx.save_for_backward(vectors)
+        return torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).square_()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        [vectors] = ctx.saved_tensors
+        return vectors * (2 * gradient)
+
+
 def squared_norm(vectors: Tensor, keepdim: bool = False) -> Tensor:
-    """||x||^2 of each row; by way of the norm, so that no copy of a V x d matrix is made."""
-    return torch.linalg.vector_norm(vectors, dim=-1, keepdim=keepdim).square()
+    """||x||^2 of each row."""
+    square = SquaredNorm.apply(vectors)
+    return square if keepdim else square.squeeze(-1)
 
 
 def squared_distance(product: Tensor, word: Tensor, context: Tensor) -> Tensor:
@@ -115,6 +131,11 @@ class Power(DistanceKernel):
         return distance.mul_(-gamma), lambda gradient: gradient.mul_(-gamma)
 
 
+def falling(exponent: Tensor) -> Tensor:
+    """e^x in place for x <= 0; where it would leave the normal numbers, on which processors are slow, the least one."""
+    return exponent.clamp_min_(math.log(torch.finfo(exponent.dtype).tiny)).exp_()
+
+
 class RadialBasis(DistanceKernel):
     """S = exp(-gamma ||W_v - h||^2) (Eq. 8)."""
 
@@ -128,7 +149,7 @@ class RadialBasis(DistanceKernel):
 
     def of_distance_with_slope(self, distance):
         gamma = self.value("gamma")
-        bell = distance.mul_(-gamma).exp_()
+        bell = falling(distance.mul_(-gamma))
         return bell.clone(), lambda gradient: gradient.mul_(bell).mul_(-gamma)
 
 
@@ -148,7 +169,7 @@ class Wavelet(DistanceKernel):
 
     def of_distance_with_slope(self, distance):
         a, b = self.value("a"), self.value("b")
-        bell = torch.exp(distance / -b)
+        bell = falling(distance / -b)
         wave = distance.div_(a).cos().mul_(bell)
         slope = distance.sin_().mul_(bell).div_(-a).sub_(wave, alpha=1 / b)
         return wave, lambda gradient: gradient.mul_(slope)

@@ -14,31 +14,67 @@ class Hyperbolic(Kernel):
     since the argument is never below 1) on points mapped into the unit ball by x -> tanh(||x||) x / ||x||, the radius
     capped below 1.
 
-    The mapped points' inner product is that of W_v and h times a factor of each, so no mapped copy of W is needed.
+    The words meet the context's mapped point; their own way onto the ball is a factor, so no mapped copy of W is made.
     """
 
     name = "hpb"
     hyperparameters = (Hyperparameter("gamma", 1.0, "positive"), Hyperparameter("cap", 0.999, "unit"))
+    closed_form_buffers = 4
 
-    def _terms(self, vectors: Tensor):
-        """Factor onto the ball, ||x||^2 there and 1 - ||x||^2 of each row, each (N, 1)."""
+    def _on_ball(self, vectors: Tensor):
+        """Factor onto the ball and ||x||^2 there of each row, each (N, 1)."""
         norm = (squared_norm(vectors, keepdim=True) + TINY).sqrt()
         radius = torch.tanh(norm).minimum(torch.as_tensor(self.value("cap"), dtype=norm.dtype, device=norm.device))
-        square = radius.square()
-        return radius / norm, square, 1 - square
+        return radius / norm, radius.square()
+
+    def queries(self, contexts):
+        return [(contexts * self._on_ball(contexts)[0], slice(None))]
 
     def word_terms(self, weight):
-        return tuple(term.squeeze(-1) for term in self._terms(weight))
+        return tuple(term.squeeze(-1) for term in self._on_ball(weight))
 
     def context_terms(self, contexts):
-        return self._terms(contexts)
+        return (self._on_ball(contexts)[1],)
 
     def similarity(self, products, words, contexts):
-        factor_w, square_w, gap_w = words
-        factor_h, square_h, gap_h = contexts
-        distance = squared_distance(products[0] * factor_w * factor_h, square_w, square_h)
-        # arcosh's slope is unbounded at 1: below the resolution of the distance the subgradient is 0
-        distinct = distance > torch.finfo(distance.dtype).eps * square_h.detach() + TINY
-        excess = torch.where(distinct, distance, 1.0) * (2 * self.value("gamma") / gap_h) / gap_w
+        [product], [factor, square_w], [square_h] = products, words, contexts
+        distance = squared_distance(product * factor, square_w, square_h)
+        distinct = self.distinct(distance, square_h)
+        excess = torch.where(distinct, distance, 1.0) * (2 * self.value("gamma") / (1 - square_h)) / (1 - square_w)
         # arcosh(1 + x) = log1p(x + sqrt(x (x + 2))) keeps its digits for small x
         return torch.where(distinct, -torch.log1p(excess + (excess * (excess + 2)).sqrt()), 0.0)
+
+    @staticmethod
+    def distinct(distance: Tensor, square: Tensor) -> Tensor:
+        """Where the points differ: below the resolution of D the subgradient is 0, as arcosh's slope is unbounded."""
+        return distance > torch.finfo(distance.dtype).eps * square.detach() + TINY
+
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        [product], [factor, square_w], [square_h] = products, words, contexts
+        gap_w, gap_h = 1 - square_w, 1 - square_h
+        distance = torch.addcmul(square_w, product, factor, value=-2).add_(square_h).clamp_min_(0)
+        same = self.distinct(distance, square_h).logical_not_()
+        if same.device.type == "cpu" and not same.any():  # on CUDA looking would wait for the device
+            same = None
+        excess = distance.mul_(2 * self.value("gamma") / gap_h).mul_(1 / gap_w)
+        if same is not None:
+            excess.masked_fill_(same, 1.0)
+        root = (excess + 2).mul_(excess).sqrt_()
+        scores = torch.add(excess, root, out=root).log1p_().neg_()
+        if same is not None:
+            scores.masked_fill_(same, 0.0)
+
+        def pullback(gradient):
+            # dS/dx = -1 / sqrt(x (x + 2)); x = 2 gamma D / (gap_w gap_h)
+            gradient.mul_((excess + 2).mul_(excess).rsqrt_()).neg_()
+            if same is not None:
+                gradient.masked_fill_(same, 0.0)
+            excess.mul_(gradient)
+            of_gap_w, of_gap_h = excess.sum(0) / -gap_w, excess.sum(1, keepdim=True) / -gap_h
+            of_distance = gradient.mul_(2 * self.value("gamma") / gap_h).mul_(1 / gap_w)
+            of_square_w, of_square_h = of_distance.sum(0), of_distance.sum(1, keepdim=True)
+            of_factor = product.mul_(of_distance).sum(0) * -2
+            of_product = torch.mul(of_distance, -2 * factor, out=product)
+            return (of_product,), (of_factor, of_square_w - of_gap_w), (of_square_h - of_gap_h,), ()
+
+        return scores, pullback

@@ -10,6 +10,7 @@ from fairseq.models.lstm import DEFAULT_MAX_TARGET_POSITIONS, LSTM, Embedding, L
 from omegaconf import II
 from torch import nn
 
+from ..output_layers import GeneralizedSoftmax
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 
@@ -142,9 +143,10 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
             cfg.decoder_out_embed_dim,
             shared=decoder.embed_tokens if cfg.share_decoder_input_output_embed else None,
         )
-        for matrix in layer.matrices():
-            if matrix is not decoder.embed_tokens.weight:
-                nn.init.uniform_(matrix, -0.1, 0.1)  # as the stock LSTM's fc_out
+        if isinstance(layer, GeneralizedSoftmax):
+            for matrix in layer.matrices():
+                if matrix is not decoder.embed_tokens.weight:
+                    nn.init.uniform_(matrix, -0.1, 0.1)  # as the stock LSTM's fc_out
         decoder.output_projection = layer
         return cls(decoder)
 

@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple, Optional
 
 from torch import Tensor
 
-from ..output_layers import OutputLayer
+from ..output_layers import GeneralizedSoftmax, OutputLayer
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +17,7 @@ class LossRequest(NamedTuple):
     ignore_index: int
     label_smoothing: float = 0.0
     reduction: str = "sum"
+    with_ranks: bool = False  # how many words are more probable than the target
 
 
 class KernelModel:
@@ -39,10 +40,17 @@ class KernelModel:
         return self.loss_output(features, loss_request)
 
     def loss_output(self, features: Tensor, request: LossRequest) -> Dict[str, Tensor]:
-        """The layer's losses, and the mixture weights (B, T, K)."""
+        """The layer's losses; mixture weights (B, T, K) of a kernel mixture; ranks (B, T) if asked for."""
         layer = self.output_layer_module
-        loss, nll = layer.smoothed_nll(features, *request)
-        return {"loss": loss, "nll_loss": nll, "mixture_weights": layer.mixture_weights(features)}
+        loss, nll = layer.smoothed_nll(
+            features, request.target, request.ignore_index, request.label_smoothing, request.reduction
+        )
+        output = {"loss": loss, "nll_loss": nll}
+        if isinstance(layer, GeneralizedSoftmax):
+            output["mixture_weights"] = layer.mixture_weights(features)
+        if request.with_ranks:
+            output["ranks"] = layer.rank(features, request.target)
+        return output
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's; says in one line what doesn't fit."""
@@ -67,14 +75,15 @@ class KernelModel:
         prefix = f"{name}." if name else ""
         layer = self.output_layer_module
         own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
-        marker = f"{prefix}decoder.output_projection.kernels_version"
+        marker = f"{prefix}decoder.output_projection.kind_version"
         if marker in state_dict:
-            found = layer.names_of(state_dict[marker])
-            if found != layer.names_of(own[marker]):
+            try:
+                layer.check_kind(state_dict[marker])
+            except ValueError as error:
                 raise SystemExit(
-                    f"fairseq_kernels: error: the checkpoint has the kernels {','.join(found)}, the model "
-                    f"{','.join(layer.names_of(own[marker]))}; use the same --kernels, or another --save-dir"
-                )
+                    f"fairseq_kernels: error: {error}; use the same --output-layer and --kernels, or another --save-dir"
+                ) from error
+            state_dict[marker] = layer.kind_version
             found = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
             if found != set(own):
                 different = ", ".join(sorted(key.split("output_projection.")[1] for key in found ^ set(own)))

@@ -40,15 +40,7 @@ def flat_config(name: str, nested: type, base: type) -> type:
     return dataclasses.make_dataclass(name, flat, bases=(base, FairseqDataclass), namespace={"__module__": __name__})
 
 
-@dataclasses.dataclass
-class TransformerOutputLayerConfig(OutputLayerConfig):
-    # as the stock output_projection, which has none
-    output_bias: str = dataclasses.field(
-        default="false", metadata=OutputLayerConfig.__dataclass_fields__["output_bias"].metadata
-    )
-
-
-KernelTransformerConfig = flat_config("KernelTransformerConfig", TransformerConfig, TransformerOutputLayerConfig)
+KernelTransformerConfig = flat_config("KernelTransformerConfig", TransformerConfig, OutputLayerConfig)
 
 
 @register_model("kernel_transformer", dataclass=KernelTransformerConfig)
@@ -75,6 +67,7 @@ class KernelTransformer(KernelModel, TransformerModelBase):
             task.target_dictionary,
             nested.decoder.output_dim,
             shared=decoder.embed_tokens if nested.share_decoder_input_output_embed else None,
+            default_bias="false",  # as the stock output_projection, which has none
         )
         return model
 

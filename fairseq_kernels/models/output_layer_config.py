@@ -12,13 +12,41 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from ..errors import one_line_errors
-from ..output_layers import GeneralizedSoftmax, OutputLayer
+from ..output_layers import GeneralizedSoftmax, OutputLayer, SphericalSoftmax, TaylorSoftmax
 
 logger = logging.getLogger(__name__)
 
 
+def kernel_mixture(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
+    return GeneralizedSoftmax(
+        embed_dim,
+        words,
+        kernels=cfg.kernels,
+        bias=bias,
+        untied=cfg.untied_projections,
+        kernel_params=cfg.kernel_params,
+        memory_budget=budget,
+    )
+
+
+def taylor(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
+    return TaylorSoftmax(embed_dim, words, bias=bias, memory_budget=budget)
+
+
+def spherical(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
+    return SphericalSoftmax(embed_dim, words, bias=bias, epsilon=cfg.epsilon, memory_budget=budget)
+
+
+OUTPUT_LAYERS = {"kernels": kernel_mixture, "taylor": taylor, "spherical": spherical}
+
+
 @dataclass
 class OutputLayerConfig:
+    output_layer: str = field(
+        default="kernels",
+        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; taylor and spherical have criterions of their own"},
+    )
+    epsilon: float = field(default=0.0198, metadata={"help": "epsilon of --output-layer spherical"})
     kernels: str = field(
         default="lin", metadata={"help": "kernel or mixture in the softmax layer: lin, or 3xlin,log, ..."}
     )
@@ -28,15 +56,16 @@ class OutputLayerConfig:
     untied_projections: bool = field(
         default=False, metadata={"help": "give each component of a mixture a projection matrix of its own"}
     )
-    output_bias: str = field(
-        default="true",
+    output_bias: Optional[str] = field(
+        default=None,
         metadata={
-            "help": "bias of each word in the output layer: true, false, or prior (starts as the words' log prior)",
+            "help": "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
+            "ask for); default: prior for taylor and spherical, else true for language models, false for translation",
             "argparse_const": "true",
         },
     )
     output_memory_mib: Optional[int] = field(
-        default=None, metadata={"help": "work space of the loss in MiB (default: 32 on the CPU, 512 on CUDA)"}
+        default=None, metadata={"help": "work space of the loss in MiB (default: 128 on the CPU, 512 on CUDA)"}
     )
 
 
@@ -55,23 +84,25 @@ def with_defaults(cfg, config: type) -> Namespace:
     return Namespace(**values)
 
 
-def build_output_layer(cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None) -> OutputLayer:
+def build_output_layer(
+    cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None, default_bias: str = "true"
+) -> OutputLayer:
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
-    bias = str(cfg.output_bias).lower()
+    if cfg.output_layer not in OUTPUT_LAYERS:
+        raise SystemExit(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
+    if cfg.output_layer != "kernels":
+        default_bias = "prior"
+        for option, given in (("--kernels", cfg.kernels != "lin"), ("--untied-projections", cfg.untied_projections)):
+            if given:
+                raise SystemExit(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
+    bias = str(cfg.output_bias or default_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise SystemExit(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
     if cfg.output_memory_mib is not None and cfg.output_memory_mib < 1:
         raise SystemExit(f"--output-memory-mib {cfg.output_memory_mib} is not allowed: give 1 or more")
+    budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
-        layer = GeneralizedSoftmax(
-            embed_dim,
-            len(dictionary),
-            kernels=cfg.kernels,
-            bias=bias != "false",
-            untied=cfg.untied_projections,
-            kernel_params=cfg.kernel_params,
-            memory_budget=None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20,
-        )
+        layer = OUTPUT_LAYERS[cfg.output_layer](cfg, embed_dim, len(dictionary), bias != "false", budget)
         if bias == "prior":
             layer.set_log_prior(word_counts(task, dictionary))
     if shared is not None:

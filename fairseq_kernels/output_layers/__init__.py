@@ -2,5 +2,6 @@
 
 from .base import OutputLayer
 from .generalized_softmax import GeneralizedSoftmax
+from .spherical import SphericalSoftmax, TaylorSoftmax
 
-__all__ = ["GeneralizedSoftmax", "OutputLayer"]
+__all__ = ["GeneralizedSoftmax", "OutputLayer", "SphericalSoftmax", "TaylorSoftmax"]

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..kernels import KERNELS
 from ..kernels.base import Pullback
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
@@ -28,7 +27,7 @@ class GeneralizedSoftmax(OutputLayer):
             can't give any word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 32 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 128 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -51,8 +50,11 @@ class GeneralizedSoftmax(OutputLayer):
         kernel_params: ParameterSpec = None,
         memory_budget: Optional[int] = None,
     ):
-        super().__init__(embed_dim, num_embeddings, memory_budget)
-        self.kernels = nn.ModuleList(build_kernels(kernels, embed_dim, kernel_params))
+        found = build_kernels(kernels, embed_dim, kernel_params)
+        kind = ",".join(kernel.name for kernel in found)
+        settings = " ".join(sorted({kernel.extra_repr() for kernel in found}))
+        super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
+        self.kernels = nn.ModuleList(found)
         components = len(self.kernels)
         self.untied = untied and components > 1
         self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
@@ -63,11 +65,6 @@ class GeneralizedSoftmax(OutputLayer):
         mixed = components > 1
         self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mixed else None
         self.mixture_map = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
-        # Which kernels a checkpoint was trained with, as places in KERNELS; fairseq's moving average of parameters
-        # leaves alone what has "version" in its name.
-        ids = [list(KERNELS).index(kernel.name) for kernel in self.kernels]
-        self.register_buffer("kernels_version", torch.tensor(ids))
-        self._words_cache: Optional[Tuple] = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -81,30 +78,12 @@ class GeneralizedSoftmax(OutputLayer):
                 nn.init.xavier_uniform_(context_map)
             nn.init.xavier_uniform_(self.mixture_map)
 
-    def set_log_prior(self, counts: Sequence[float]) -> None:
-        """Start the bias from the words' log prior, given their counts (V,); one is added to each.
-
-        Raises:
-            ValueError: the layer has no bias, or there aren't V counts.
-        """
-        if self.bias is None:
-            raise ValueError("the layer has no bias to hold the words' log prior; build it with bias=True")
-        counts = torch.as_tensor(counts, dtype=torch.float64) + 1
-        if counts.numel() and counts.min() < 1:
-            raise ValueError(f"the count {float(counts.min()) - 1:g} is not allowed: counts are 0 or more")
-        if counts.shape != self.bias.shape:
-            raise ValueError(f"{counts.numel()} counts don't fit {self.num_embeddings} words")
-        with torch.no_grad():
-            self.bias.copy_((counts / counts.sum()).log())
+    def prior_bias(self, prior):
+        return prior.log()
 
     def matrices(self) -> List[nn.Parameter]:
         """The distinct projection matrices: one if tied, else one a component."""
         return [self.weight, *self.untied_weights]
-
-    @staticmethod
-    def names_of(kernels_version: Tensor) -> List[str]:
-        """The kernels' names from the buffer ``kernels_version``."""
-        return [list(KERNELS)[int(i)] for i in kernels_version]
 
     def component_names(self) -> List[str]:
         """The components' kernels, numbered where one occurs more than once: lin1, lin2, log."""
@@ -124,7 +103,7 @@ class GeneralizedSoftmax(OutputLayer):
         mixing = self.context_maps is not None
         context_maps = self.context_maps.to(features.dtype) if mixing else None
         contexts = component_contexts(features, context_maps)
-        matrices, terms = self._words(features.dtype)
+        matrices, terms = self.kept(features.dtype, lambda: self._words(features.dtype))
         bias = None if self.bias is None else self.bias.to(features.dtype)
         products = ProductBatch(list(self.kernels), contexts, len(matrices)).multiply(matrices)
         result = None
@@ -138,26 +117,10 @@ class GeneralizedSoftmax(OutputLayer):
             result = scores if result is None else torch.logaddexp(result, scores)
         return result
 
-    def train(self, mode: bool = True):
-        """As ``nn.Module.train``; drops what decoding has kept, as ``.data`` may have been written (fp16 training)."""
-        self._words_cache = None
-        return super().train(mode)
-
     def _words(self, dtype: torch.dtype) -> Tuple[List[Tensor], List[Tuple[Tensor, ...]]]:
-        """The projection matrices in ``dtype`` and each kernel's word terms; in decoding computed once, not a step."""
-        if torch.is_grad_enabled():
-            matrices = [weight.to(dtype) for weight in self.matrices()]
-            return matrices, word_terms(self.kernels, matrices)
-        # some optimisers write through .data, which leaves _version as it is: hence a look at some values
-        looks = [float(parameter.flatten()[:64].sum()) for parameter in self.parameters()]
-        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], looks, dtype
-        if self._words_cache is not None and self._words_cache[0] == state:
-            return self._words_cache[1]
+        """The projection matrices in ``dtype`` and each kernel's word terms."""
         matrices = [weight.to(dtype) for weight in self.matrices()]
-        words = matrices, word_terms(self.kernels, matrices)
-        if not self.training:
-            self._words_cache = state, words
-        return words
+        return matrices, word_terms(self.kernels, matrices)
 
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
         return GeneralizedSoftmaxPass(self, dtype, with_gradients)
@@ -204,6 +167,7 @@ class GeneralizedSoftmaxPass:
         )
         self.matrix_leaves = [m.detach().to(dtype).requires_grad_(with_gradients) for m in layer.matrices()]
         self.matrices = [matrix.detach() for matrix in self.matrix_leaves]
+        self.buffers = {}
         with torch.set_grad_enabled(with_gradients):
             self.word_graph = word_terms(self.kernels, self.matrix_leaves)
         self.word_terms = [tuple(term.detach() for term in terms) for terms in self.word_graph]
@@ -221,7 +185,7 @@ class GeneralizedSoftmaxPass:
         with torch.set_grad_enabled(self.with_gradients):
             contexts = component_contexts(features, self.context_maps)
             log_pi = None if self.mixture_map is None else log_mixture_weights(features, self.mixture_map)
-            batch = ProductBatch(self.kernels, contexts, len(self.matrices))
+            batch = ProductBatch(self.kernels, contexts, len(self.matrices), self.buffers)
             context_terms = [kernel.context_terms(contexts[k]) for k, kernel in enumerate(self.kernels)]
         with torch.no_grad():
             scores, pullbacks = self.scores(batch.multiply(self.matrices), context_terms)

@@ -1,0 +1,135 @@
+"""Time and memory of a piece of work, measured in a process of its own; and what machine it ran on."""
+
+import ctypes
+import importlib.metadata
+import multiprocessing
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Callable, Dict, List, Optional
+
+import torch
+
+MIB = 1 << 20
+
+
+def measured(
+    build: Callable[..., Callable[[], None]], arguments: Dict, steps: int, threads: Optional[int], device: str
+) -> Dict:
+    """Runs ``build(**arguments)()`` once to warm up and ``steps`` times in a new process, alone.
+
+    Returns:
+        ``seconds`` of each step, and ``mebibytes``: the peak of the process' resident set (on CUDA, of torch's
+        allocations) over its level just before the steps; None where the system doesn't tell.
+
+    Raises:
+        RuntimeError: the process ended without a result (out of memory, say).
+    """
+    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    context.set_forkserver_preload(["torch", "fairseq_kernels"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measure, args=(sender, build, arguments, steps, threads, device))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"{build.__name__} with {arguments} ended with exit code {process.exitcode}") from None
+    finally:
+        process.join()
+
+
+def _measure(sender, build, arguments, steps, threads, device):
+    if threads:
+        torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    step = build(**arguments)
+    step()
+    memory = CudaMemory() if device != "cpu" else ResidentMemory()
+    seconds: List[float] = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    sender.send({"seconds": seconds, "mebibytes": memory.above_start()})
+
+
+class ResidentMemory:
+    """Peak of the resident set since its construction, over the level then. Linux."""
+
+    def __init__(self):
+        try:  # what earlier steps freed is given back first, so that it counts when it is needed again
+            ctypes.CDLL(None).malloc_trim(0)
+        except (OSError, AttributeError):
+            pass
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+            self.level = self._read("VmRSS")
+        except OSError:
+            self.level = None
+
+    @staticmethod
+    def _read(field: str) -> float:
+        [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
+        return int(line.split()[1]) / 1024
+
+    def above_start(self) -> Optional[float]:
+        return None if self.level is None else self._read("VmHWM") - self.level
+
+
+class CudaMemory:
+    """Peak of torch's allocations on the GPU since its construction, over the level then."""
+
+    def __init__(self):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        self.level = torch.cuda.memory_allocated()
+
+    def above_start(self) -> float:
+        return (torch.cuda.max_memory_allocated() - self.level) / MIB
+
+
+def processor() -> str:
+    """The CPU's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def commit() -> Optional[str]:
+    """The repository's commit, with "+" after it if files have changed since."""
+    root = Path(__file__).resolve().parents[2]
+    git = ["git", "-C", str(root)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def provenance(threads: Optional[int] = None) -> Dict:
+    """Machine and versions, for a result's record."""
+    versions = {}
+    for package in ("torch", "fairseq-fixed", "numpy"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return {
+        "commit": commit(),
+        "processor": processor(),
+        "threads": threads or torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": versions,
+        "date": time.strftime("%Y-%m-%d"),
+    }

@@ -1,0 +1,230 @@
+"""Spherical losses for very large vocabularies: SGD steps whose time doesn't depend on V (Vincent et al. 2015).
+
+    layer = factored(TaylorSoftmax(512, 800_000))
+    optimizer = FactoredSGD([layer], lr=0.1)
+    layer.nll(features, target).backward()      # the gradient of the features; the layer's own stays factored
+    optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
+"""
+
+from typing import Iterable, List, NamedTuple, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .base import OutputLayer
+from .chunked_loss import chunks
+from .spherical import SphericalFamily
+
+FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
+
+
+class FactoredGradient(NamedTuple):
+    """dL/dW = 1 (sum_n of_total h)^T + 2 W (sum_n of_square h h^T) + of_output h on the target rows."""
+
+    features: Tensor  # (N, e)
+    target: Tensor  # (N,)
+    of_output: Tensor  # (N,)
+    of_total: Tensor
+    of_square: Tensor
+
+
+class FactoredStatistics(torch.autograd.Function):
+    """As ``SphericalStatistics``, for a :class:`FactoredSpherical`, which gets the gradient of W as its factors."""
+
+    @staticmethod
+    def forward(ctx, features, target, layer):
+        rows = layer.rows_of(target)
+        quadratic = features @ layer.gram
+        ctx.layer = layer
+        ctx.save_for_backward(features, target, rows, quadratic, layer.total.clone())
+        return (features * rows).sum(1), features @ layer.total, (features * quadratic).sum(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, of_output, of_total, of_square):
+        features, target, rows, quadratic, total = ctx.saved_tensors
+        ctx.layer.pending.append(FactoredGradient(features, target, of_output, of_total, of_square))
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        of_features = rows * of_output.unsqueeze(1)
+        of_features.addcmul_(quadratic, of_square.unsqueeze(1), value=2).addr_(of_total, total)
+        return of_features, None, None
+
+
+class FactoredSpherical(SphericalFamily):
+    """A Taylor or spherical softmax whose matrix is held as W = A U + 1 w^T, with W^T 1, W^T W and U^-1 beside it.
+
+    A step of SGD changes U, w and the target's rows of A alone: O(N d^2 + d^3), whatever V. The bias is one more
+    column of W, against a 1 in the context vector: e = d + 1 columns, or d without. Trained by :class:`FactoredSGD`;
+    autograd sees no parameters. Made by :func:`factored`.
+
+    Attributes:
+        base: A (V, e).
+        map: U (e, e).
+        shift: w (e,).
+        inverse: U^-1.
+        gram: W^T W (e, e).
+        total: W^T 1 (e,).
+        pending: gradients that :class:`FactoredSGD` has not used yet.
+    """
+
+    def __init__(self, layer: SphericalFamily, condition_limit: float, fold_every: int):
+        OutputLayer.__init__(
+            self,
+            layer.embed_dim,
+            layer.num_embeddings,
+            f"factored {layer.function.name}",
+            layer.function.settings,
+            layer.memory_budget,
+        )
+        self.function, self.has_bias = layer.function, layer.bias is not None
+        self.condition_limit, self.fold_every, self.updates = condition_limit, fold_every, 0
+        weight = layer.weight.detach()
+        columns = self.embed_dim + self.has_bias
+        base = weight.new_empty(len(weight), columns)
+        base[:, : self.embed_dim] = weight
+        if self.has_bias:
+            base[:, -1] = layer.bias.detach()
+        self.base = nn.Parameter(base, requires_grad=False)
+        self.map = nn.Parameter(torch.eye(columns, dtype=base.dtype, device=base.device), requires_grad=False)
+        self.shift = nn.Parameter(base.new_zeros(columns), requires_grad=False)
+        self.register_buffer("inverse", self.map.detach().clone())
+        self.register_buffer("gram", base.new_empty(columns, columns))
+        self.register_buffer("total", base.new_empty(columns))
+        self.pending: List[FactoredGradient] = []
+        self.fold()
+
+    def reset_parameters(self) -> None:
+        raise NotImplementedError("reset the dense layer, and factor it")
+
+    def set_log_prior(self, counts) -> None:
+        raise ValueError("set the prior of the dense layer before it is factored")
+
+    def rows_of(self, words: Tensor) -> Tensor:
+        """Rows of W with their biases, (N, e)."""
+        return torch.addmm(self.shift, self.base[words], self.map)
+
+    def dense(self) -> Tensor:
+        """W with the bias as its last column, (V, e)."""
+        return torch.addmm(self.shift, self.base, self.map)
+
+    def extended(self, features: Tensor) -> Tensor:
+        """Context vectors with a 1 for the bias, (N, e)."""
+        return torch.cat([features, features.new_ones(len(features), 1)], 1) if self.has_bias else features
+
+    def outputs(self, features):
+        features = self.extended(features).to(self.base.dtype)
+        return (features @ self.map.T) @ self.base.T + (features @ self.shift).unsqueeze(1)
+
+    def statistics(self, features, target):
+        return FactoredStatistics.apply(self.extended(features).to(self.base.dtype), target, self)
+
+    @torch.no_grad()
+    def update(self, rate: float) -> None:
+        """W <- W - rate dL/dW for the pending gradients."""
+        if not self.pending:
+            return
+        features, target, of_output, of_total, of_square = (torch.cat(parts) for parts in zip(*self.pending))
+        self.pending.clear()
+        row = rate * (of_total @ features)
+        weighted = features * (2 * rate * of_square).unsqueeze(1)
+        shrink = torch.eye(len(self.map), dtype=row.dtype, device=row.device).addmm_(features.T, weighted, alpha=-1)
+
+        self.map.copy_(self.map @ shrink)
+        self.shift.copy_(shrink @ self.shift - row)
+        if len(features) < len(self.map):  # Woodbury's identity for the inverse of I - X^T Y
+            small = torch.eye(len(features), dtype=row.dtype, device=row.device) - weighted @ features.T
+            self.inverse.addmm_(features.T, torch.linalg.solve(small, weighted @ self.inverse))
+        else:
+            self.inverse.copy_(torch.linalg.solve(shrink, self.inverse))
+        total = shrink @ self.total
+        gram = shrink @ self.gram @ shrink
+        gram.addr_(total, row, alpha=-1).addr_(row, total, alpha=-1).addr_(row, row, alpha=self.num_embeddings)
+        total.sub_(row, alpha=self.num_embeddings)
+
+        words, which = target.unique(return_inverse=True)
+        change = features.new_zeros(len(words), features.size(1))
+        change.index_add_(0, which, features * (-rate * of_output).unsqueeze(1))
+        cross = self.rows_of(words).T @ change
+        self.gram.copy_(gram.add_(cross).add_(cross.T).addmm_(change.T, change))
+        self.total.copy_(total.add_(change.sum(0)))
+        self.base.index_add_(0, words, change @ self.inverse)
+
+        self.updates += 1
+        condition = torch.linalg.matrix_norm(self.map) * torch.linalg.matrix_norm(self.inverse) / len(self.map)
+        if self.updates % self.fold_every == 0 or not condition < self.condition_limit:
+            self.fold()
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """A <- W, U <- I, w <- 0, and what is kept of W computed anew: O(V d^2), to keep the digits."""
+        self.gram.zero_()
+        self.total.zero_()
+        for rows in chunks(self.num_embeddings, FOLD_ROWS):
+            part = torch.addmm(self.shift, self.base[rows], self.map)
+            self.base[rows] = part
+            self.gram.addmm_(part.T, part)
+            self.total += part.sum(0)
+        self.map.copy_(torch.eye(len(self.map), dtype=self.map.dtype, device=self.map.device))
+        self.inverse.copy_(self.map)
+        self.shift.zero_()
+
+    def extra_repr(self) -> str:
+        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, bias={self.has_bias}"
+        return ", ".join(filter(None, [sizes, self.function.settings]))
+
+
+def factored(
+    layer: SphericalFamily, condition_limit: Optional[float] = None, fold_every: int = 10_000
+) -> FactoredSpherical:
+    """The layer with its matrix in factors, for :class:`FactoredSGD`.
+
+    Args:
+        layer: a ``TaylorSoftmax`` or ``SphericalSoftmax``; its weights are copied.
+        condition_limit: U is folded into A when ||U|| ||U^-1|| / e, at least its condition number over e, exceeds
+            this; default 1e2, in float64 1e6.
+        fold_every: and after so many updates.
+
+    Raises:
+        ValueError: another layer.
+    """
+    if not isinstance(layer, SphericalFamily) or isinstance(layer, FactoredSpherical):
+        raise ValueError(f"{type(layer).__name__} can't be factored; give a TaylorSoftmax or SphericalSoftmax")
+    if condition_limit is None:
+        condition_limit = 1e6 if layer.weight.dtype == torch.float64 else 1e2
+    return FactoredSpherical(layer, condition_limit, fold_every)
+
+
+class FactoredSGD(torch.optim.Optimizer):
+    """Plain SGD for :class:`FactoredSpherical` layers: the same steps as on the dense matrix.
+
+    Args:
+        layers: the factored layers.
+        lr: learning rate.
+    """
+
+    def __init__(self, layers: Iterable[FactoredSpherical], lr: float):
+        self.layers = list(layers)
+        for layer in self.layers:
+            if not isinstance(layer, FactoredSpherical):
+                raise ValueError(f"{type(layer).__name__} is not factored; give factored(layer)")
+        if not lr >= 0:
+            raise ValueError(f"lr={lr} is not allowed: it must be 0 or more")
+        super().__init__([{"params": list(layer.parameters())} for layer in self.layers], {"lr": lr})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients not used yet."""
+        for layer in self.layers:
+            layer.pending.clear()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One step on all gradients since the last one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for layer, group in zip(self.layers, self.param_groups):
+            layer.update(group["lr"])
+        return loss

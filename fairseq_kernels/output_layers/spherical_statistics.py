@@ -1,0 +1,84 @@
+"""The three numbers of an example from which every loss of the spherical family follows, without the V outputs."""
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
+
+
+class WordSums(NamedTuple):
+    """What the statistics need of all words together; o = W h + beta."""
+
+    gram: Tensor  # Q = W^T W, (d, d)
+    weights: Tensor  # sum_v W_v, (d,)
+    weighted: Tensor  # W^T beta, (d,)
+    biases: Tensor  # sum_v beta_v, scalar
+    squares: Tensor  # sum_v beta_v^2, scalar
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Optional[Tensor]) -> "WordSums":
+        zero = weight.new_zeros(())
+        if bias is None:
+            return cls(gram(weight), weight.sum(0), weight.new_zeros(weight.size(1)), zero, zero)
+        return cls(gram(weight), weight.sum(0), bias @ weight, bias.sum(), bias @ bias)
+
+
+def gram(weight: Tensor) -> Tensor:
+    """W^T W (d, d), its upper blocks alone computed: V x d to d x d."""
+    size = weight.size(1)
+    result = weight.new_empty(size, size)
+    for start in range(0, size, GRAM_BLOCK):
+        end = min(start + GRAM_BLOCK, size)
+        torch.mm(weight[:, start:end].T, weight[:, start:], out=result[start:end, start:])
+        result[end:, start:end] = result[start:end, end:].T
+    return result
+
+
+class SphericalStatistics(torch.autograd.Function):
+    """(o_y, s, q) of each example: the target's output, s = sum_v o_v and q = sum_v o_v^2 (de Brebisson & Vincent
+    2016, section 1), (N,) each, in O(V d^2 + N d^2): s = w.h with w = sum_v W_v, and q = h^T Q h with Q = W^T W.
+
+    Backward: with their gradients c3, c1, c2, dL/dh = c1 w + 2 c2 Q h + c3 W_y, and dL/dW is the row sum_n c1 h for
+    every word, 2 W (sum_n c2 h h^T) and the target rows, in one V x d tensor.
+    """
+
+    @staticmethod
+    def forward(ctx, features, target, weight, bias, sums: WordSums):
+        rows = weight[target]
+        quadratic = features @ sums.gram
+        output = (features * rows).sum(1)
+        total = features @ sums.weights + sums.biases
+        square = (features * quadratic).sum(1)
+        if bias is not None:
+            output += bias[target]
+            square += 2 * (features @ sums.weighted) + sums.squares
+            quadratic += sums.weighted
+        ctx.save_for_backward(features, target, weight, bias, quadratic, sums.weights)
+        return output, total, square
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, of_output, of_total, of_square):
+        features, target, weight, bias, quadratic, total_weights = ctx.saved_tensors
+        of_features = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_features = weight[target].mul_(of_output.unsqueeze(1))
+            of_features.addcmul_(quadratic, of_square.unsqueeze(1), value=2).addr_(of_total, total_weights)
+        row, doubled = of_total @ features, 2 * (of_square @ features)
+        if ctx.needs_input_grad[2]:
+            second = features.T @ (features * (2 * of_square).unsqueeze(1))
+            if bias is None:
+                of_weight = torch.addmm(row, weight, second)
+            else:
+                of_weight = torch.addr(row.expand_as(weight), bias, doubled).addmm_(weight, second)
+            of_weight.index_add_(0, target, features * of_output.unsqueeze(1))
+        if bias is not None and ctx.needs_input_grad[3]:
+            of_bias = weight @ doubled + of_total.sum() + 2 * of_square.sum() * bias
+            of_bias.index_add_(0, target, of_output)
+        return of_features, None, of_weight, of_bias, None
+
+
+Statistics = Tuple[Tensor, Tensor, Tensor]
