@@ -10,6 +10,8 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from .fusion import fused
+
 Scores = Sequence[Tuple[Tensor, bool]]
 
 
@@ -35,6 +37,7 @@ class Weighed(NamedTuple):
     log_pi: Optional[Tensor]  # dL/dlog pi, (n, K)
 
 
+@fused
 def weigh(scores: Scores, log_pi: Optional[Tensor], target: Tensor, epsilon: float, with_gradients: bool) -> Weighed:
     """Losses and gradients, by the cheapest exact way."""
     smoothing = Smoothing.over(scores[0][0].size(1), epsilon)

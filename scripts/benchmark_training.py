@@ -1,0 +1,158 @@
+#!/usr/bin/env python
+"""Words per second and memory of whole training steps of an LSTM language model: ours against fairseq's, in one run.
+
+    python scripts/benchmark_training.py                                     the paper's size at two vocabularies
+    python scripts/benchmark_training.py --rows stock lin 3xlin,log taylor --words 30000
+    python scripts/benchmark_training.py --data data/swb/data-bin            batches of real text, its vocabulary
+
+A row is "stock" (lstm_lm and cross_entropy), a kernel mixture, "MIXTURE untied", "taylor", "spherical" or "kerbs".
+Each runs in a process of its own: fairseq's trainer with Adam, forward to update, on the same batches; rounds go
+through all rows in turn. Memory is the peak of the process over its level just before the steps, one step done.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from fairseq_kernels.analysis.measurement import measured, provenance
+
+SIZE = ("--decoder-layers", "2", "--decoder-embed-dim", "512", "--decoder-hidden-size", "512")
+SIZE += ("--decoder-out-embed-dim", "512", "--dropout", "0.1", "--decoder-dropout-out", "0")
+LAYERS = {"taylor": "log_taylor_softmax", "spherical": "log_spherical_softmax", "kerbs": "kerbs_cross_entropy"}
+
+
+def flags(row: str):
+    """fairseq's options of a row."""
+    name, _, option = row.partition(" ")
+    if name == "stock":
+        return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
+    if name in LAYERS:
+        return ["--arch", "kernel_lstm_lm", "--output-layer", name, "--criterion", LAYERS[name], *option.split()]
+    untied = ["--untied-projections"] if option == "untied" else []
+    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", "kernel_mixture_cross_entropy", *untied]
+
+
+def build_step(row: str, data: str, real: bool, batch: int, length: int, device: str, precision: str):
+    """fairseq's training step on one batch after the other."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+
+    import fairseq_kernels  # noqa: F401  (registers models and criterions)
+
+    sizes = ["--tokens-per-sample", str(length), "--sample-break-mode", "none", "--batch-size", str(batch)]
+    optimizer = ["--optimizer", "adam", "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]
+    command = [data, "--task", "language_modeling", *flags(row), *SIZE, *sizes, *optimizer]
+    command += (["--cpu"] if device == "cpu" else []) + ([f"--{precision}"] if precision else [])
+    with contextlib.redirect_stdout(io.StringIO()):
+        args = options.parse_args_and_arch(options.get_training_parser(), command)
+        cfg = convert_namespace_to_omegaconf(args)
+        task = tasks.setup_task(cfg.task)
+        trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    if real:
+        task.load_dataset("train")
+        iterator = trainer.get_train_iterator(epoch=1, load_dataset=False).next_epoch_itr(shuffle=True)
+        samples = [sample for _, sample in zip(range(16), iterator)]
+    else:
+        samples = [synthetic(len(task.dictionary), batch, length, seed) for seed in range(16)]
+    trainer.begin_epoch(1)
+    number = 0
+
+    def step():
+        nonlocal number
+        trainer.train_step([samples[number % len(samples)]])
+        number += 1
+
+    return step
+
+
+def synthetic(words: int, batch: int, length: int, seed: int):
+    """A batch of words by Zipf's law."""
+    generator = torch.Generator().manual_seed(seed)
+    frequencies = 1 / torch.arange(1, words - 3, dtype=torch.float64)
+    tokens = 4 + torch.multinomial(frequencies, batch * (length + 1), replacement=True, generator=generator)
+    tokens = tokens.view(batch, length + 1)
+    return {
+        "id": torch.arange(batch),
+        "nsentences": batch,
+        "ntokens": batch * length,
+        "net_input": {"src_tokens": tokens[:, :-1].contiguous(), "src_lengths": torch.full((batch,), length)},
+        "target": tokens[:, 1:].contiguous(),
+    }
+
+
+def dictionary_folder(folder: str, words: int) -> str:
+    """A data folder with a dictionary of so many words, fairseq's 4 special ones included."""
+    path = Path(folder) / str(words)
+    path.mkdir()
+    (path / "dict.txt").write_text("".join(f"w{i} {words - i}\n" for i in range(words - 4)))
+    return str(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
+    parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")
+    parser.add_argument("--data", help="data-bin folder, in the place of random words")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--length", type=int, default=35)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5, help="steps a round, after one to warm up")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", default="", choices=["", "fp16", "amp"])
+    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    args = parser.parse_args()
+    if args.data and not os.path.isfile(os.path.join(args.data, "dict.txt")):
+        parser.error(f"--data {args.data} has no dict.txt; give the data-bin folder that prepare-swb.sh made")
+    tokens, results = args.batch_size * args.length, []
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [args.data] if args.data else [dictionary_folder(folder, words) for words in args.words]
+        pairs = [(data, row) for data in folders for row in args.rows]
+        rows = [{"words": Path(data).name, "data": data, "row": row, "seconds": []} for data, row in pairs]
+        for round_ in range(args.rounds):
+            for row in rows:
+                settings = {"row": row["row"], "data": row["data"], "real": bool(args.data), "device": args.device}
+                settings.update(batch=args.batch_size, length=args.length, precision=args.precision)
+                result = measured(build_step, settings, args.steps, args.threads, args.device)
+                row["seconds"] += result["seconds"]
+                row["mebibytes"] = max(row.get("mebibytes", 0), result["mebibytes"] or 0) or None
+                best = min(result["seconds"])
+                print(f"round {round_ + 1}: {row['words']} {row['row']}: {best:.3f} s", file=sys.stderr)
+    print(f"{'V':>10} {'row':24} {'words/s':>9} {'ratio':>6} {'MiB':>7} {'ratio':>6}")
+    for row in rows:
+        first = next(other for other in rows if other["words"] == row["words"])
+        best = min(row["seconds"])
+        result = {"words": row["words"], "row": row["row"], "words_per_second": round(tokens / best)}
+        result["speed_ratio"] = round(min(first["seconds"]) / best, 3)
+        result["mebibytes"] = row["mebibytes"] and round(row["mebibytes"], 1)
+        result["memory_ratio"] = row["mebibytes"] and round(row["mebibytes"] / first["mebibytes"], 3)
+        result["steps"] = [round(second, 4) for second in row["seconds"]]
+        results.append(result)
+        print(
+            f"{result['words']:>10} {result['row']:24} {result['words_per_second']:9,} {result['speed_ratio']:6.2f} "
+            f"{result['mebibytes'] or float('nan'):7,.0f} {result['memory_ratio'] or float('nan'):6.2f}"
+        )
+    if args.out:
+        record = {
+            "command": " ".join(["python", "scripts/benchmark_training.py", *sys.argv[1:]]),
+            "settings": {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": SIZE},
+            "made": provenance(args.threads),
+            "rows": results,
+        }
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
