@@ -7,10 +7,26 @@ the import also registers models and criterions: this folder is what ``--user-di
 import importlib.util
 
 from .kernels import KERNELS, Kernel
-from .output_layers import GeneralizedSoftmax, OutputLayer, SphericalSoftmax, TaylorSoftmax
+from .output_layers import (
+    AllocationSettings,
+    GeneralizedSoftmax,
+    KerBSoftmax,
+    OutputLayer,
+    SphericalSoftmax,
+    TaylorSoftmax,
+)
 
 __version__ = "0.1.0"
-__all__ = ["KERNELS", "GeneralizedSoftmax", "Kernel", "OutputLayer", "SphericalSoftmax", "TaylorSoftmax"]
+__all__ = [
+    "KERNELS",
+    "AllocationSettings",
+    "GeneralizedSoftmax",
+    "KerBSoftmax",
+    "Kernel",
+    "OutputLayer",
+    "SphericalSoftmax",
+    "TaylorSoftmax",
+]
 
 if importlib.util.find_spec("fairseq") is not None:
     from . import fairseq_plugin  # noqa: F401

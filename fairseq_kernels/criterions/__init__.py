@@ -1,3 +1,3 @@
 """fairseq criterions."""
 
-from . import kernel_mixture_cross_entropy, spherical  # noqa: F401
+from . import kerbs_cross_entropy, kernel_mixture_cross_entropy, spherical  # noqa: F401

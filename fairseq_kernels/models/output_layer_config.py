@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Optional
@@ -12,7 +13,14 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from ..errors import one_line_errors
-from ..output_layers import GeneralizedSoftmax, OutputLayer, SphericalSoftmax, TaylorSoftmax
+from ..output_layers import (
+    AllocationSettings,
+    GeneralizedSoftmax,
+    KerBSoftmax,
+    OutputLayer,
+    SphericalSoftmax,
+    TaylorSoftmax,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +45,63 @@ def spherical(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]
     return SphericalSoftmax(embed_dim, words, bias=bias, epsilon=cfg.epsilon, memory_budget=budget)
 
 
-OUTPUT_LAYERS = {"kernels": kernel_mixture, "taylor": taylor, "spherical": spherical}
+def kerbs(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
+    if cfg.kerbs_kernel not in ("all", "positive", "none"):
+        raise ValueError(f"--kerbs-kernel {cfg.kerbs_kernel} is not allowed: choose all, positive or none")
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)[xV]|(\d+))", str(cfg.senses).strip())
+    if not match:
+        raise ValueError(f"--senses {cfg.senses} is not allowed: give a number, or a multiple of V as in 3x")
+    allocation = None
+    if cfg.kerbs_reallocate_every:
+        allocation = AllocationSettings(
+            every=cfg.kerbs_reallocate_every,
+            rate=cfg.kerbs_rate,
+            minimum=cfg.kerbs_min_senses,
+            maximum=cfg.kerbs_max_senses,
+            share=cfg.kerbs_share,
+        )
+    return KerBSoftmax(
+        embed_dim,
+        words,
+        senses=int(match[2]) if match[2] else int(float(match[1]) * words),
+        bias=bias,
+        kernel=cfg.kerbs_kernel != "none",
+        positive_only=cfg.kerbs_kernel == "positive",
+        theta=cfg.kerbs_theta,
+        allocation=allocation,
+        memory_budget=budget,
+    )
+
+
+OUTPUT_LAYERS = {"kernels": kernel_mixture, "taylor": taylor, "spherical": spherical, "kerbs": kerbs}
+# the bias of each when nothing is said; that of kernels is the stock model's
+DEFAULT_BIAS = {"taylor": "prior", "spherical": "prior", "kerbs": "false"}
 
 
 @dataclass
 class OutputLayerConfig:
     output_layer: str = field(
         default="kernels",
-        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; taylor and spherical have criterions of their own"},
+        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; all but kernels have criterions of their own"},
     )
     epsilon: float = field(default=0.0198, metadata={"help": "epsilon of --output-layer spherical"})
+    senses: str = field(
+        default="3x", metadata={"help": "sense vectors of --output-layer kerbs: a number, or a multiple of V as in 3x"}
+    )
+    kerbs_kernel: str = field(
+        default="all",
+        metadata={"help": "where KerBS' kernel is used: all, positive (where cos > 0, as its authors' code), or none"},
+    )
+    kerbs_theta: float = field(default=0.0, metadata={"help": "start of each sense's theta; 0 is the inner product"})
+    kerbs_reallocate_every: int = field(
+        default=500, metadata={"help": "updates between two reallocations of senses; 0 leaves them where they are"}
+    )
+    kerbs_min_senses: int = field(default=1, metadata={"help": "senses that a word keeps"})
+    kerbs_max_senses: int = field(default=4, metadata={"help": "senses that a word gets to"})
+    kerbs_share: float = field(
+        default=0.005, metadata={"help": "the most senses that move at a time, as a part of the vocabulary"}
+    )
+    kerbs_rate: float = field(default=0.01, metadata={"help": "beta of the moving averages of Eq. 12 and 13"})
     kernels: str = field(
         default="lin", metadata={"help": "kernel or mixture in the softmax layer: lin, or 3xlin,log, ..."}
     )
@@ -60,7 +115,8 @@ class OutputLayerConfig:
         default=None,
         metadata={
             "help": "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
-            "ask for); default: prior for taylor and spherical, else true for language models, false for translation",
+            "ask for); default: prior for taylor and spherical, false for kerbs, else true for language models and "
+            "false for translation",
             "argparse_const": "true",
         },
     )
@@ -91,7 +147,7 @@ def build_output_layer(
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise SystemExit(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
-        default_bias = "prior"
+        default_bias = DEFAULT_BIAS[cfg.output_layer]
         for option, given in (("--kernels", cfg.kernels != "lin"), ("--untied-projections", cfg.untied_projections)):
             if given:
                 raise SystemExit(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
@@ -106,6 +162,11 @@ def build_output_layer(
         if bias == "prior":
             layer.set_log_prior(word_counts(task, dictionary))
     if shared is not None:
+        if cfg.output_layer == "kerbs":
+            raise SystemExit(
+                "--share-decoder-input-output-embed doesn't fit --output-layer kerbs, which has several vectors a "
+                "word; leave it out"
+            )
         if shared.embedding_dim != embed_dim:
             raise SystemExit(
                 f"sharing input and output embeddings needs one dimension for both, not {shared.embedding_dim} and "

@@ -2,6 +2,15 @@
 
 from .base import OutputLayer
 from .generalized_softmax import GeneralizedSoftmax
+from .kerbs import KerBSoftmax
+from .sense_allocation import AllocationSettings
 from .spherical import SphericalSoftmax, TaylorSoftmax
 
-__all__ = ["GeneralizedSoftmax", "OutputLayer", "SphericalSoftmax", "TaylorSoftmax"]
+__all__ = [
+    "AllocationSettings",
+    "GeneralizedSoftmax",
+    "KerBSoftmax",
+    "OutputLayer",
+    "SphericalSoftmax",
+    "TaylorSoftmax",
+]

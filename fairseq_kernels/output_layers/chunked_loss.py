@@ -5,14 +5,14 @@ backward multiplies by the incoming scalar. Exact, three matrix products instead
 four, and nothing of size N x V ever exists.
 """
 
-from typing import Iterator, List, Optional, Protocol, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class LossPass(Protocol):
+class LossPass:
     """One pass over a layer's tokens: what depends on the parameters alone, and their gradients' sums."""
 
     def chunk(
@@ -22,9 +22,14 @@ class LossPass(Protocol):
 
         ``token_weight`` (n,) multiplies each token's gradients (not the losses returned); None stands for 1.
         """
+        raise NotImplementedError
 
     def gradients(self) -> List[Optional[Tensor]]:
         """The sums over all chunks, in the order of ``layer.parameters()``."""
+        raise NotImplementedError
+
+    def used(self, factor: Tensor) -> None:
+        """The gradients are wanted, times ``factor``; once for each pass over a batch."""
 
 
 def chunks(total: int, size: int) -> Iterator[slice]:
@@ -33,7 +38,7 @@ def chunks(total: int, size: int) -> Iterator[slice]:
 
 
 def run(layer, features, target, smoothing, with_gradients, token_weight=None):
-    """All chunks: losses (2, N), and the gradients of the features and of the parameters (or None)."""
+    """All chunks: losses (2, N), the gradients of the features and of the parameters (or None), and the pass."""
     work: LossPass = layer.loss_pass(features.dtype, with_gradients)
     losses = features.new_empty(2, features.size(0))
     feature_gradient = torch.empty_like(features) if with_gradients else None
@@ -42,7 +47,7 @@ def run(layer, features, target, smoothing, with_gradients, token_weight=None):
         losses[0, rows], losses[1, rows], gradient = work.chunk(features[rows], target[rows], smoothing, weight)
         if with_gradients:
             feature_gradient[rows] = gradient
-    return losses, [feature_gradient, *work.gradients()] if with_gradients else None
+    return losses, [feature_gradient, *work.gradients()] if with_gradients else None, work
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -52,7 +57,7 @@ class ChunkedLoss(torch.autograd.Function):
     def forward(ctx, layer, smoothing, reduction, with_gradients, features, target, *parameters):
         # with_gradients comes from the caller: in here grad mode is off, and needs_input_grad is True under no_grad
         summed = reduction == "sum"
-        losses, ctx.gradients = run(layer, features, target, smoothing, with_gradients and summed)
+        losses, ctx.gradients, ctx.work = run(layer, features, target, smoothing, with_gradients and summed)
         ctx.layer, ctx.smoothing, ctx.summed = layer, smoothing, summed
         ctx.save_for_backward(features, target, *parameters)
         loss, nll = losses.sum(1) if summed else losses
@@ -64,15 +69,19 @@ class ChunkedLoss(torch.autograd.Function):
     def backward(ctx, loss_gradient, _):
         features, target, *parameters = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None  # handed out once and in place; a second backward recomputes
+        work, ctx.work = ctx.work, None
         if gradients is None:
             weight = loss_gradient.expand(features.size(0)) if ctx.summed else loss_gradient
             with torch.autocast(features.device.type, enabled=False):
-                gradients = run(ctx.layer, features, target, ctx.smoothing, True, weight)[1]
+                _, gradients, recomputed = run(ctx.layer, features, target, ctx.smoothing, True, weight)
+                work = work and recomputed
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
                     gradient.mul_(loss_gradient)
+        if work is not None:
+            work.used(loss_gradient)
         wanted = ctx.needs_input_grad[4:5] + ctx.needs_input_grad[6:]
         result = [
             gradient.to(tensor.dtype) if wants and gradient is not None else None

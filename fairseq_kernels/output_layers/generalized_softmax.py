@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..kernels.base import Pullback
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
+from .chunked_loss import LossPass
 from .mixture_loss import weigh
 from .products import ProductBatch
 
@@ -152,7 +153,7 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
     return [kernel.word_terms(matrices[k % len(matrices)]) for k, kernel in enumerate(kernels)]
 
 
-class GeneralizedSoftmaxPass:
+class GeneralizedSoftmaxPass(LossPass):
     """``chunked_loss.LossPass`` of a :class:`GeneralizedSoftmax`.
 
     The V-sized part is written out: matrix products, kernels' pullbacks, :mod:`mixture_loss`. What has d columns or
@@ -167,7 +168,7 @@ class GeneralizedSoftmaxPass:
         )
         self.matrix_leaves = [m.detach().to(dtype).requires_grad_(with_gradients) for m in layer.matrices()]
         self.matrices = [matrix.detach() for matrix in self.matrix_leaves]
-        self.buffers = {}
+        self.products = {}
         with torch.set_grad_enabled(with_gradients):
             self.word_graph = word_terms(self.kernels, self.matrix_leaves)
         self.word_terms = [tuple(term.detach() for term in terms) for terms in self.word_graph]
@@ -185,7 +186,7 @@ class GeneralizedSoftmaxPass:
         with torch.set_grad_enabled(self.with_gradients):
             contexts = component_contexts(features, self.context_maps)
             log_pi = None if self.mixture_map is None else log_mixture_weights(features, self.mixture_map)
-            batch = ProductBatch(self.kernels, contexts, len(self.matrices), self.buffers)
+            batch = ProductBatch(self.kernels, contexts, len(self.matrices), self.products)
             context_terms = [kernel.context_terms(contexts[k]) for k, kernel in enumerate(self.kernels)]
         with torch.no_grad():
             scores, pullbacks = self.scores(batch.multiply(self.matrices), context_terms)

@@ -29,16 +29,16 @@ class ProductBatch:
         kernels: the K components' kernels.
         contexts: their context vectors h_k, (K, N, d).
         matrices: the number of word matrices: 1 (tied) or K.
-        buffers: room for the products, by group, kept from one batch to the next.
+        products: the groups' products, with the room that they keep from one batch to the next.
     """
 
-    def __init__(self, kernels: Sequence, contexts: Tensor, matrices: int, buffers: Optional[Dict] = None):
+    def __init__(self, kernels: Sequence, contexts: Tensor, matrices: int, products: Optional[Dict] = None):
         self.queries = [
             Query(k, i, *widened(vectors, columns, contexts.size(-1), matrices), k % matrices)
             for k, kernel in enumerate(kernels)
             for i, (vectors, columns) in enumerate(kernel.queries(contexts[k]))
         ]
-        self.buffers = {} if buffers is None else buffers
+        self.products = {} if products is None else products
         groups: Dict[Tuple, List[Query]] = {}
         for query in self.queries:
             groups.setdefault((query.matrix, query.columns.start, query.columns.stop), []).append(query)
@@ -52,26 +52,13 @@ class ProductBatch:
         found = {}
         for index, group in enumerate(self.groups):
             self.vectors.append(stack([query.vectors for query in group]))
-            self.blocks.append(self.product(index, self.vectors[-1], columns_of(matrices, group[0])))
+            product = self.products.setdefault(index, WordProduct())
+            self.blocks.append(product(self.vectors[-1], columns_of(matrices, group[0])))
             for query, product in zip(group, self.blocks[-1].chunk(len(group))):
                 found[query.component, query.index] = product
         for query in self.queries:
             products[query.component].append(found[query.component, query.index])
         return products
-
-    def product(self, group: int, vectors: Tensor, words: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            return vectors @ words.T
-        # one buffer for all chunks: memory that is taken and given back leaves holes
-        size = vectors.size(0), words.size(0)
-        buffer = self.buffers.get(group)
-        if buffer is None or len(buffer) < size[0]:
-            buffer = self.buffers[group] = vectors.new_empty(size)
-        product = buffer[: size[0]]
-        block = CPU_WORDS if product.device.type == "cpu" else size[1]
-        for columns in chunks(size[1], block):
-            torch.mm(vectors, words[columns].T, out=product[:, columns])
-        return product
 
     def pull_back(
         self,
@@ -102,6 +89,25 @@ class ProductBatch:
             for query, gradient in zip(group, of_vectors.chunk(len(group))):
                 found[query.component, query.index] = gradient
         return [found[query.component, query.index] for query in self.queries]
+
+
+class WordProduct:
+    """``vectors @ words.T``: (n, m) with (V, m) to (n, V)."""
+
+    def __init__(self):
+        self.buffer: Optional[Tensor] = None
+
+    def __call__(self, vectors: Tensor, words: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return vectors @ words.T
+        # one buffer for all chunks: memory that is taken and given back leaves holes
+        rows, columns = vectors.size(0), words.size(0)
+        if self.buffer is None or len(self.buffer) < rows:
+            self.buffer = vectors.new_empty(rows, columns)
+        product = self.buffer[:rows]
+        for block in chunks(columns, CPU_WORDS if product.device.type == "cpu" else columns):
+            torch.mm(vectors, words[block].T, out=product[:, block])
+        return product
 
 
 def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:

@@ -1,0 +1,146 @@
+"""What KerBS has learned: senses by word, the nearest words of each sense (Miao et al. 2019, Table 6), theta by word
+(Figure 8). ``scripts/kerbs_senses.sh`` runs it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Dict, List, Optional
+
+import torch
+from torch import Tensor
+
+from ..compat import allow_namespaces
+
+PREFIX = "decoder.output_projection."
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's, before the words of dict.txt
+
+
+class Senses:
+    """The senses of a checkpoint.
+
+    Args:
+        checkpoint: of a model trained with ``--output-layer kerbs``.
+        data: the data-bin folder that it was trained on, for the words.
+    """
+
+    def __init__(self, checkpoint: Path, data: Path):
+        allow_namespaces()
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+        layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
+        if "sense_word" not in layer:
+            raise SystemExit(f"error: {checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
+        self.vectors = torch.nn.functional.normalize(layer["weight"].float(), dim=1)
+        self.home: Tensor = layer["sense_word"]
+        self.theta: Optional[Tensor] = layer.get("theta")
+        self.usage: Optional[Tensor] = layer.get("allocation.usage")
+        self.occurrences: Optional[Tensor] = layer.get("allocation.occurrences")
+        self.words = dictionary(data, 1 + int(self.home.max()))
+
+    def of(self, word: int) -> List[int]:
+        """A word's senses, the most used first."""
+        senses = (self.home == word).nonzero().squeeze(1)
+        return (senses if self.usage is None else senses[self.usage[senses].argsort(descending=True)]).tolist()
+
+    def neighbours(self, sense: int, number: int) -> List[str]:
+        """The nearest other words, by the cosine of their nearest sense."""
+        similarity = self.vectors @ self.vectors[sense]
+        similarity[self.home == self.home[sense]] = -torch.inf
+        names: Dict[str, None] = {}
+        for other in similarity.argsort(descending=True).tolist():
+            names.setdefault(self.words[int(self.home[other])])
+            if len(names) == number:
+                break
+        return list(names)
+
+    def row(self, word: int, number: int) -> Dict:
+        """A word with its senses, each with theta, its part in the word and its neighbours."""
+        senses = []
+        for sense in self.of(word):
+            entry = {"neighbours": self.neighbours(sense, number)}
+            if self.theta is not None:
+                entry["theta"] = round(float(self.theta[sense]), 4)
+            if self.usage is not None:
+                entry["usage"] = round(float(self.usage[sense]), 4)
+            senses.append(entry)
+        return {"word": self.words[word], "senses": senses}
+
+    def chosen(self, number: int) -> List[int]:
+        """Of each number of senses the most frequent words (the dictionary's order where nothing was counted)."""
+        counts = torch.bincount(self.home, minlength=len(self.words))
+        order = torch.arange(len(self.words))
+        if self.occurrences is not None:
+            order = self.occurrences.argsort(descending=True, stable=True)
+        order = order[order >= len(SPECIAL)]
+        return [int(w) for n in sorted(set(counts.tolist()), reverse=True) for w in order[counts[order] == n][:number]]
+
+
+def dictionary(data: Path, number: int) -> List[str]:
+    """The words of that dictionary in the folder which has ``number`` of them."""
+    for path in sorted(data.glob("dict*.txt")):
+        words = SPECIAL + [line.rsplit(" ", 1)[0] for line in path.read_text(encoding="utf-8").splitlines()]
+        if len(words) == number:
+            return words
+    raise SystemExit(
+        f"error: no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
+    )
+
+
+def plot(senses: Senses, rows: List[Dict], path: Path) -> None:
+    """Theta of each sense of the words, as the paper's Figure 8."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(max(6, 0.3 * len(rows)), 4), constrained_layout=True)
+    for place, row in enumerate(rows):
+        values = [sense["theta"] for sense in row["senses"]]
+        axes.scatter([place] * len(values), values, s=[20 + 60 * sense.get("usage", 0) for sense in row["senses"]])
+    axes.axhline(0, color="grey", linewidth=0.5)
+    axes.set_xticks(range(len(rows)), [row["word"] for row in rows], rotation=90)
+    axes.set_ylabel("theta of each sense")
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="kerbs_senses.sh", description="Senses, their neighbours and theta by word.")
+    parser.add_argument("data", type=Path, help="data-bin folder of the training")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--words", nargs="+", help="these words (default: the most frequent of each number of senses)")
+    parser.add_argument("--number", type=int, default=8, help="words of each number of senses")
+    parser.add_argument("--neighbours", type=int, default=4, help="nearest words of each sense")
+    parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
+    args = parser.parse_args()
+    if not args.checkpoint.is_file():
+        parser.error(f"checkpoint {args.checkpoint} not found")
+    senses = Senses(args.checkpoint, args.data)
+    if args.words:
+        unknown = [word for word in args.words if word not in senses.words]
+        if unknown:
+            parser.error(f"{', '.join(unknown)}: not in the dictionary of {args.data}")
+        chosen = [senses.words.index(word) for word in args.words]
+    else:
+        chosen = senses.chosen(args.number)
+    counts = torch.bincount(senses.home, minlength=len(senses.words))
+    histogram = {int(n): int((counts == n).sum()) for n in counts.unique()}
+    print("senses  words")
+    for number, words in histogram.items():
+        print(f"{number:6}  {words:,}")
+    rows = [senses.row(word, args.neighbours) for word in chosen]
+    print(f"\n{'word':16} {'theta':>7} {'usage':>6}  nearest words")
+    for row in rows:
+        for place, sense in enumerate(row["senses"]):
+            theta = f"{sense['theta']:7.3f}" if "theta" in sense else " " * 7
+            usage = f"{sense['usage']:6.2f}" if "usage" in sense else " " * 6
+            print(f"{'' if place else row['word']:16} {theta} {usage}  {', '.join(sense['neighbours'])}")
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        record = {"checkpoint": str(args.checkpoint), "words_by_senses": histogram, "words": rows}
+        (args.out / "senses.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        if senses.theta is not None:
+            plot(senses, rows, args.out / "theta.svg")
+
+
+if __name__ == "__main__":
+    main()

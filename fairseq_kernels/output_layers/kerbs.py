@@ -1,0 +1,303 @@
+"""KerBS: several sense vectors a word, with a learned kernel shape each (Miao et al. 2019)."""
+
+from typing import Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from .base import OutputLayer
+from .chunked_loss import LossPass
+from .kerbs_kernel import bayesian_kernel, clamped, divided, switch
+from .mixture_loss import Smoothing, softmax
+from .products import WordProduct
+from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
+
+USED = 0.01  # a sense with less than this part of its word counts as idle in logs
+TINY = 1e-30  # keeps the norms' gradients finite at the origin
+
+
+class KerBSoftmax(OutputLayer):
+    """p(y = i | h) = sum_j p(s = <i,j>), p(s) = softmax over all senses of K_theta(h, w_s)   (Eq. 4, 5), with
+
+        K_theta(h, w) = ||h|| ||w|| (alpha e^(-theta cos(h, w)) - alpha),  alpha = -theta / 2(e^-theta + theta - 1)
+
+    (Eq. 9): the inner product at theta = 0; the larger theta, the flatter near w.
+
+    Args:
+        embed_dim: d, dimension of context and sense vectors.
+        num_embeddings: V, number of words.
+        senses: S, number of sense vectors in all; default 3 V. They start out shared evenly, what is left over going
+            to the first words (fairseq's dictionaries begin with the most frequent).
+        bias: whether a word's bias beta_v is added to the scores of all its senses.
+        kernel: False: the inner product in the place of K_theta, and no theta.
+        positive_only: K_theta only where cos > 0, elsewhere the inner product, as the authors' released code.
+        theta: its start.
+        allocation: how senses move between words in training (section 4.2); None: they stay.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 128 MiB on the CPU, 512 MiB on CUDA.
+
+    Attributes:
+        weight: sense vectors (S, d).
+        theta: (S,), or None.
+        sense_word: the word of each sense (S,).
+        bias: beta (V,) or None.
+
+    Raises:
+        ValueError: fewer senses than words, or more than the allocation allows.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_embeddings: int,
+        senses: Optional[int] = None,
+        bias: bool = False,
+        kernel: bool = True,
+        positive_only: bool = False,
+        theta: float = 0.0,
+        allocation: Optional[AllocationSettings] = None,
+        memory_budget: Optional[int] = None,
+    ):
+        kind = "kerbs" if kernel else "kerbs without kernel"
+        super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
+        senses = 3 * self.num_embeddings if senses is None else senses
+        if int(senses) != senses or senses < num_embeddings:
+            raise ValueError(f"senses={senses} is not allowed: give an integer >= {num_embeddings}, one a word")
+        self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
+        self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
+        self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
+        self.bias = nn.Parameter(torch.empty(self.num_embeddings)) if bias else None
+        self.register_buffer("sense_word", torch.arange(self.num_senses) % self.num_embeddings)
+        self._table: Optional[Tuple[Tensor, Tensor]] = None
+        self.allocation = None
+        if allocation is not None:
+            if allocation.maximum * self.num_embeddings < self.num_senses:
+                raise ValueError(
+                    f"senses={senses} is not allowed: {num_embeddings} words have at most {allocation.maximum} each; "
+                    "give fewer, or a larger maximum"
+                )
+            self.allocation = SenseAllocation(allocation, self.num_embeddings, self.num_senses)
+            clear_moments_of(self)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Vectors as fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""
+        nn.init.normal_(self.weight, std=self.embed_dim**-0.5)
+        if self.theta is not None:
+            nn.init.constant_(self.theta, self.start_theta)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def prior_bias(self, prior):
+        return (prior / torch.bincount(self.sense_word.cpu(), minlength=self.num_embeddings)).log()
+
+    def word_senses(self) -> Tensor:
+        """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
+        if self._table is None or not torch.equal(self._table[0], self.sense_word):
+            order = torch.argsort(self.sense_word, stable=True)
+            words = self.sense_word[order]
+            counts = torch.bincount(words, minlength=self.num_embeddings)
+            table = order.new_full((self.num_embeddings, int(counts.max())), -1)
+            table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
+            self._table = self.sense_word.clone(), table
+        return self._table[1]
+
+    def sense_scores(self, features: Tensor) -> Tensor:
+        """K_theta(h, w_s), and the word's bias: (N, d) to (N, S), differentiable."""
+        weight = self.weight.to(features.dtype)
+        scores = features @ weight.T
+        if self.theta is not None:
+            scale = norm(features) * norm(weight).T
+            cosine = scores / scale
+            scores = scale * bayesian_kernel(cosine, self.theta.to(features.dtype), self.positive_only)
+        return scores if self.bias is None else scores + self.bias.to(features.dtype)[self.sense_word]
+
+    def log_probabilities(self, features):
+        scores = self.sense_scores(features)
+        return self.word_scores(scores) - scores.logsumexp(1, keepdim=True)
+
+    def word_scores(self, scores: Tensor) -> Tensor:
+        """The logsumexp over each word's senses: (N, S) to (N, V)."""
+        total = None
+        for column in self.word_senses().T:
+            part = scores[:, column.clamp_min(0)].masked_fill(column < 0, -torch.inf)
+            total = part if total is None else torch.logaddexp(total, part)
+        return total
+
+    def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "KerBSPass":
+        return KerBSPass(self, dtype, with_gradients)
+
+    def row_bytes(self, dtype: torch.dtype) -> int:
+        return self.num_senses * dtype.itemsize * (3 if self.theta is not None else 2)
+
+    def summary(self) -> Dict[str, Tensor]:
+        """For logs: the mean theta, words of several senses, senses moved so far, each a scalar."""
+        several = (torch.bincount(self.sense_word, minlength=self.num_embeddings) > 1).sum().float()
+        found = {"words_of_several_senses": several}
+        if self.theta is not None:
+            found["mean_theta"] = self.theta.detach().float().mean()
+        if self.allocation is not None:
+            used = self.allocation.usage > USED
+            found.update(senses_in_use=used.sum().float(), senses_moved=self.allocation.moves.float())
+        return found
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq before every batch; a new update is when senses may move."""
+        if self.training and self.allocation is not None:
+            self.allocation.update(self, num_updates)
+
+    def extra_repr(self) -> str:
+        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, senses={self.num_senses}"
+        return f"{sizes}, kernel={self.theta is not None}, bias={self.bias is not None}"
+
+
+def norm(vectors: Tensor) -> Tensor:
+    """||x|| of each row, (N, 1)."""
+    return torch.linalg.vector_norm(vectors, dim=1, keepdim=True) + TINY
+
+
+class KerBSPass(LossPass):
+    """``chunked_loss.LossPass`` of a :class:`KerBSoftmax`.
+
+    With x = -theta cos and e = e^x - 1, S = ||h|| outward_s e; outward = -||w|| / theta D (``kerbs_kernel``).
+    dL/dtheta, of which every token has a part, follows from sums of dL/dS e and from dL/dW, so that beside the
+    scores only e is kept.
+    """
+
+    def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):
+        self.layer, self.with_gradients, self.dtype = layer, with_gradients, dtype
+        self.weight = layer.weight.detach().to(dtype)
+        self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        self.table = layer.word_senses()
+        self.product, self.scores = WordProduct(), None
+        if layer.theta is not None:
+            self.theta = clamped(layer.theta.detach().to(dtype))
+            self.norms = norm(self.weight).squeeze(1)
+            self.divisor, self.divisor_slope = divided(self.theta)
+            self.inward, self.outward = -self.theta / self.norms, -self.norms / (self.theta * self.divisor)
+            self.near = self.theta.abs() < switch(dtype)
+            self.near_senses = self.near.nonzero().squeeze(1)
+        if with_gradients:
+            self.of_weight = torch.zeros_like(self.weight)
+            self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
+            if layer.theta is not None:
+                self.of_outward, self.of_curved = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+                self.of_powers = torch.zeros(3, len(self.near_senses), dtype=dtype, device=self.theta.device)
+        observes = layer.allocation is not None and with_gradients and layer.training
+        self.observed = Observation(layer.allocation) if observes else None
+
+    def chunk(self, features, target, smoothing, token_weight):
+        length = norm(features)
+        queries = features if self.layer.theta is None else features / length
+        products = self.product(queries, self.weight)
+        scores = products if self.layer.theta is None else self.kernel(products, length)
+        if self.bias is not None:
+            scores.add_(self.bias[self.layer.sense_word])
+        loss, nll, gradient = self.loss(scores, target, smoothing)
+        if not self.with_gradients:
+            return loss, nll, None
+        weight = features.new_ones(len(features), 1) if token_weight is None else token_weight.unsqueeze(1)
+        if self.bias is not None:
+            self.of_bias.index_add_(0, self.layer.sense_word, (weight.T @ gradient).squeeze(0))
+        if self.layer.theta is None:
+            self.of_weight.addmm_(gradient.T, features * weight)
+            return loss, nll, (gradient @ self.weight).mul_(weight)
+        return loss, nll, self.pull_back(gradient, products, queries, length, weight)
+
+    def kernel(self, products: Tensor, length: Tensor) -> Tensor:
+        """The scores; the products become e."""
+        if self.layer.positive_only:
+            self.positive = products > 0
+            plain = products / self.outward
+        curved = products.mul_(self.inward).expm1_()
+        if self.layer.positive_only:
+            curved.copy_(torch.where(self.positive, curved, plain))
+        if self.scores is None or len(self.scores) < len(products):
+            self.scores = torch.empty_like(products)
+        return torch.mul(curved, self.outward, out=self.scores[: len(products)]).mul_(length)
+
+    def loss(self, scores: Tensor, target: Tensor, smoothing: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Losses of each token and dL/dscores, which takes the scores' place."""
+        senses = self.table[target]
+        missing, senses = senses < 0, senses.clamp_min(0)
+        own = scores.gather(1, senses).masked_fill_(missing, -torch.inf)
+        at_target = own.logsumexp(1)
+        shares = (own - at_target.unsqueeze(1)).exp_()  # p(s | y)
+        if smoothing:
+            return self.smoothed_loss(scores, target, smoothing, at_target, shares)
+        probability, partition = softmax(scores, True, self.with_gradients)
+        nll = partition - at_target
+        if self.with_gradients:
+            probability.scatter_add_(1, senses, -shares)
+            self.observe(target, senses, nll, shares)
+        return nll, nll, probability
+
+    def smoothed_loss(self, scores, target, smoothing, at_target, shares):
+        smoothing = Smoothing.over(self.layer.num_embeddings, smoothing)
+        words = self.layer.word_scores(scores)
+        partition = scores.logsumexp(1)
+        nll = partition - at_target
+        loss = partition - smoothing.on_target * at_target - smoothing.everywhere * words.sum(1)
+        if not self.with_gradients:
+            return loss, nll, None
+        # dL/dS_s = p(s) - t_word p(s | word)
+        probability = (scores - partition.unsqueeze(1)).exp_()
+        weights = torch.full_like(words, smoothing.everywhere)
+        weights.scatter_add_(1, target.unsqueeze(1), weights.new_full((len(target), 1), smoothing.on_target))
+        # log t_word - logsumexp of the word's senses
+        words = weights.log_().sub_(words)
+        probability -= scores.add_(words[:, self.layer.sense_word]).exp_()
+        senses = self.table[target]
+        self.observe(target, senses.clamp_min(0), nll, shares)
+        return loss, nll, probability
+
+    def pull_back(self, gradient, curved, queries, length, weight) -> Tensor:
+        """dL/dfeatures; adds to the sums of the senses."""
+        factor = (length * weight).squeeze(1)
+        product = gradient * curved  # dL/dS e
+        self.of_outward.add_(factor @ product)
+        of_length = product @ self.outward
+        own = product.masked_fill(~self.positive, 0.0) if self.layer.positive_only else product
+        if self.layer.positive_only:
+            self.of_curved.add_(factor @ own)
+        if len(self.near_senses):
+            whole = len(self.near_senses) == len(self.theta)
+            power, near = (own, curved) if whole else (own[:, self.near_senses], curved[:, self.near_senses])
+            power = power.clone() if power is product else power
+            for sums in self.of_powers:  # dL/dS e^2, e^3, e^4
+                sums.add_(factor @ power.mul_(near))
+        if self.layer.positive_only:
+            product = torch.where(self.positive, product.add_(gradient), gradient * self.divisor)
+        else:
+            product.add_(gradient)
+        product.mul_(1 / self.divisor)  # dL/dproducts but for the factor
+        self.of_weight.addmm_(product.T, queries * factor.unsqueeze(1))
+        of_queries = (product @ self.weight).mul_(length)
+        radial = of_length.unsqueeze(1) - (of_queries * queries).sum(1, keepdim=True) / length
+        return (of_queries / length).addcmul_(queries, radial).mul_(weight)
+
+    def gradients(self) -> List[Optional[Tensor]]:
+        layer = self.layer
+        found = {layer.weight: self.of_weight, layer.bias: self.of_bias}
+        if layer.theta is not None:
+            theta, divisor = self.theta, self.divisor
+            along = (self.weight * self.of_weight).sum(1)  # sum dL/dproduct product
+            # S by ||w||, through outward and through cos = product / ||h|| ||w||
+            radial = (self.of_outward * self.outward - along) / self.norms
+            self.of_weight.addcmul_(self.weight, (radial / self.norms).unsqueeze(1))
+            curved = self.of_curved if layer.positive_only else self.of_outward
+            slope = (along * divisor / self.norms + self.of_outward / theta) / theta
+            square, cube, fourth = self.of_powers
+            near = theta[self.near_senses]
+            slope[self.near_senses] = -(square / 2 - cube / 6 + fourth / 12) / near.square()
+            of_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
+            inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
+            found[layer.theta] = of_theta * inside
+        return [found[parameter] for parameter in layer.parameters()]
+
+    def used(self, factor: Tensor) -> None:
+        if self.observed is not None:
+            self.observed.count(factor)
+
+    def observe(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
+        if self.observed is not None:
+            self.observed.add(target, senses, nll, shares)

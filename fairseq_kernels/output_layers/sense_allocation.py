@@ -1,0 +1,208 @@
+"""Dynamic sense allocation (Miao et al. 2019, section 4.2 and Algorithm 1): senses move to where they are missed."""
+
+import logging
+import weakref
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AllocationSettings:
+    """When senses move, and how many.
+
+    Args:
+        every: updates between two reallocations.
+        rate: beta of the moving averages (Eq. 12, 13).
+        minimum: senses that a word keeps.
+        maximum: senses that a word gets to.
+        share: the most senses that move at a time, as a part of V.
+        frequent: senses move to words among this part of the vocabulary, the more frequent one.
+        noise: deviation of a moved sense's vector from the one it starts at, in deviations of that one's coordinates.
+    """
+
+    every: int = 500
+    rate: float = 0.01
+    minimum: int = 1
+    maximum: int = 4
+    share: float = 0.005
+    frequent: float = 0.5
+    noise: float = 0.1
+
+    def __post_init__(self):
+        for name, allowed, fits in (
+            ("every", "an integer >= 1", self.every >= 1),
+            ("rate", "a number above 0 and at most 1", 0 < self.rate <= 1),
+            ("minimum", "an integer >= 1", self.minimum >= 1),
+            ("maximum", "at least the minimum", self.maximum >= self.minimum),
+            ("share", "a number above 0 and at most 1", 0 < self.share <= 1),
+            ("frequent", "a number above 0 and at most 1", 0 < self.frequent <= 1),
+            ("noise", "0 or more", self.noise >= 0),
+        ):
+            if not fits:
+                raise ValueError(f"{name}={getattr(self, name):g} is not allowed: it must be {allowed}")
+
+
+class SenseAllocation(nn.Module):
+    """What is known of words and senses, and the moves that follow from it.
+
+    Moving averages, each updated only where the target is the word: log p(y) of a word (Eq. 12), and of a sense its
+    part in its word, p(s | y). Eq. 13 has p(s), which is at most p(y), so that the words predicted worst would seem
+    to use their senses least. Sums are over all processes of a distributed training.
+
+    Args:
+        settings: when and how many.
+        words: V.
+        senses: S.
+    """
+
+    def __init__(self, settings: AllocationSettings, words: int, senses: int):
+        super().__init__()
+        self.settings = settings
+        for name, size in (("log_probability", words), ("occurrences", words), ("usage", senses)):
+            self.register_buffer(name, torch.zeros(size))
+            self.register_buffer(f"pending_{name}", torch.zeros(size))  # since the last update
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+        self.register_buffer("moves", torch.zeros((), dtype=torch.long))
+        self.moved: Optional[Tensor] = None  # senses whose optimiser moments are still of their former word
+
+    def _apply(self, function, recurse=True):
+        kept = dict(self._buffers)
+        super()._apply(function, recurse)
+        for name, buffer in kept.items():  # .half() is for parameters: counts need their digits
+            self._buffers[name] = buffer.to(self._buffers[name].device)
+        return self
+
+    def update(self, layer, num_updates: int) -> None:
+        """Called before every batch: at the first one of an update takes in the last update's sums; then may move."""
+        last = int(self.updates)
+        self.updates.fill_(num_updates)
+        if num_updates <= last:  # a further batch of the update, or a training that starts anew
+            return
+        self.fold(layer.sense_word)
+        if num_updates % self.settings.every == 0:
+            self.reallocate(layer, num_updates)
+
+    @torch.no_grad()
+    def fold(self, sense_word: Tensor) -> None:
+        """Takes the pending sums into the moving averages (Eq. 12, 13)."""
+        pending = [self.pending_log_probability, self.pending_occurrences, self.pending_usage]
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            together = torch.cat(pending)
+            distributed.all_reduce(together)
+            pending = together.split([len(part) for part in pending])
+        log_probability, occurrences, usage = pending
+        # n updates by 1 - beta each; a word seen for the first time starts at its mean
+        kept = torch.where(self.occurrences > 0, (1 - self.settings.rate) ** occurrences, (occurrences == 0).float())
+        times = occurrences.clamp_min(1)
+        self.log_probability.mul_(kept).add_((1 - kept) * log_probability / times)
+        kept, times = kept[sense_word], times[sense_word]
+        self.usage.mul_(kept).add_((1 - kept) * usage / times)
+        self.occurrences.add_(occurrences)
+        for part in (self.pending_log_probability, self.pending_occurrences, self.pending_usage):
+            part.zero_()
+
+    @torch.no_grad()
+    def reallocate(self, layer, num_updates: int) -> List[Tuple[int, int, int]]:
+        """Moves the least used senses to the worst predicted words: (sense, from, to) of each."""
+        if layer.weight.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                "senses can't move while the parameters are in half precision, whose float32 copies overwrite them; "
+                "train with --amp in the place of --fp16, or with --kerbs-reallocate-every 0"
+            )
+        moves = self.choose(layer.sense_word)
+        generator = torch.Generator().manual_seed(num_updates)  # the same noise in every process
+        for sense, _, word in moves:
+            own = (layer.sense_word == word).nonzero().squeeze(1)
+            model = own[self.usage[own].argmax()]
+            vector = layer.weight[model]
+            noise = torch.randn(vector.shape, generator=generator).to(vector)
+            layer.weight[sense] = vector + self.settings.noise * vector.std() * noise
+            if layer.theta is not None:
+                layer.theta[sense] = layer.theta[model]
+            layer.sense_word[sense] = word
+            self.usage[sense] = 1 / (len(own) + 1)  # it has a chance before it is moved again
+        if moves:
+            self.moved = torch.tensor([sense for sense, _, _ in moves], device=layer.weight.device)
+            self.moves += len(moves)
+            shown = ", ".join(f"{sense}: {old} -> {new}" for sense, old, new in moves[:8])
+            logger.info("update %d: moved %d senses (%s%s)", num_updates, len(moves), shown, ", ..." * (len(moves) > 8))
+        return moves
+
+    def choose(self, sense_word: Tensor) -> List[Tuple[int, int, int]]:
+        """(sense, from, to) of the senses to move now."""
+        settings, words = self.settings, len(self.occurrences)
+        counts = torch.bincount(sense_word, minlength=words).tolist()
+        number = max(1, int(settings.share * words))
+        frequent = torch.argsort(self.occurrences, descending=True, stable=True)
+        frequent = frequent[: max(1, int(settings.frequent * words))]
+        frequent = frequent[self.occurrences[frequent] > 0]
+        worst = frequent[torch.argsort(self.log_probability[frequent], stable=True)].tolist()
+        worst = [word for word in worst if counts[word] < settings.maximum][:number]
+        homes, missed = sense_word.tolist(), set(worst)
+        idle = iter(torch.argsort(self.usage, stable=True).tolist())
+        moves = []
+        for word in worst:
+            for sense in idle:
+                if homes[sense] not in missed and counts[homes[sense]] > settings.minimum:
+                    counts[homes[sense]] -= 1
+                    moves.append((sense, homes[sense], word))
+                    break
+            else:
+                break
+        return moves
+
+    def clear_moments(self, layer, optimizer: torch.optim.Optimizer) -> None:
+        """Zeroes what an optimiser remembers of the moved senses."""
+        if self.moved is None:
+            return
+        own = [parameter for parameter in (layer.weight, layer.theta) if parameter is not None]
+        given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for parameter in own:
+            if any(parameter is other for other in given):
+                for value in optimizer.state.get(parameter, {}).values():
+                    if torch.is_tensor(value) and value.shape == parameter.shape:
+                        value[self.moved] = 0
+                self.moved = self.moved if parameter is not own[-1] else None
+
+
+class Observation:
+    """What one pass over a batch saw of words and senses; it counts once its gradients are used."""
+
+    def __init__(self, allocation: SenseAllocation):
+        self.allocation = allocation
+        names = ("log_probability", "occurrences", "usage")
+        self.sums = {name: torch.zeros_like(getattr(allocation, name)) for name in names}
+
+    def add(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
+        """Targets (n,), their senses (n, M) and p(s | y) of these, 0 where a word has fewer."""
+        self.sums["log_probability"].index_add_(0, target, -nll.to(self.sums["usage"].dtype))
+        self.sums["occurrences"].index_add_(0, target, torch.ones_like(nll, dtype=self.sums["usage"].dtype))
+        self.sums["usage"].index_add_(0, senses.flatten(), shares.flatten().to(self.sums["usage"].dtype))
+
+    def count(self, factor: Tensor) -> None:
+        """Adds the sums to the pending ones; a factor of 0 is a batch that fairseq only fills up with."""
+        counts = (factor != 0).any().to(self.sums["usage"].dtype)
+        for name, value in self.sums.items():
+            getattr(self.allocation, f"pending_{name}").addcmul_(value, counts)
+
+
+# Neither models nor criterions get to see the optimiser: torch's hook for every optimiser's step does.
+_layers = weakref.WeakSet()
+
+
+def _before_step(optimizer, args, kwargs):
+    for layer in _layers:
+        layer.allocation.clear_moments(layer, optimizer)
+
+
+def clear_moments_of(layer) -> None:
+    """Has the moments of the layer's moved senses cleared before the next step of its optimiser."""
+    if not _layers:
+        register_optimizer_step_pre_hook(_before_step)
+    _layers.add(layer)
