@@ -55,6 +55,22 @@ read_training_options() {
     [ -n "$profile" ] || { [ ${#DEVICE[@]} -eq 0 ] && profile=paper || profile=cpu; }
 }
 
+# The criterion of the output layer that the options name.
+criterion() {
+    local layer=kernels i
+    for ((i = 0; i < ${#options[@]}; i++)); do
+        case ${options[i]} in
+            --output-layer) layer=${options[i + 1]:-} ;;
+            --output-layer=*) layer=${options[i]#*=} ;;
+        esac
+    done
+    case $layer in
+        taylor | spherical) echo log_${layer}_softmax ;;
+        kerbs) echo kerbs_cross_entropy ;;
+        *) echo kernel_mixture_cross_entropy ;;
+    esac
+}
+
 # train DATA FLAGS...: fairseq-train with the user's options last; log on the screen and in the save folder.
 # Batches that depend on the epoch alone make a resumed run the same as an uninterrupted one.
 # fairseq drops a last batch whose size is not a multiple of 8, in validation too: hence the multiple of 1.

@@ -3,6 +3,7 @@
 #
 #   bash scripts/train_lm.sh DATA_BIN --kernels lin --save-dir checkpoints/lin
 #   bash scripts/train_lm.sh DATA_BIN --kernels 3xlin,log --pi-variance-weight 0.1 --save-dir checkpoints/mix2
+#   bash scripts/train_lm.sh DATA_BIN --output-layer taylor --save-dir checkpoints/taylor   (or spherical, or kerbs)
 #
 #   --profile cpu     LSTM of 2 x 256, 2,800 updates of 16 x 35 words (one pass over SwDA), biases from the
 #                     words' log prior: about ten minutes on two cores
@@ -33,7 +34,7 @@ model=(--decoder-embed-dim $size --decoder-hidden-size $size --decoder-out-embed
 if [ -n "$stock" ]; then
     model=(--arch lstm_lm --criterion cross_entropy "${model[@]}")
 else
-    model=(--arch kernel_lstm_lm_swb --criterion kernel_mixture_cross_entropy "${model[@]}")
+    model=(--arch kernel_lstm_lm_swb --criterion $(criterion) "${model[@]}")
     # a step moves a bias by no more than the learning rate: from 0, a short training could not reach the prior
     [ $profile = cpu ] && model+=(--output-bias prior)
 fi

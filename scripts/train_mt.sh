@@ -30,11 +30,18 @@ case $profile in
         training=(--lr 0.0005 --warmup-updates 4000 --max-tokens 4096 --dropout 0.3 --max-epoch 50)
         ;;
 esac
+share=(--share-decoder-input-output-embed)
 if [ -n "$stock" ]; then
-    model=(--arch $arch --criterion label_smoothed_cross_entropy)
+    model=(--arch $arch --criterion label_smoothed_cross_entropy --label-smoothing 0.1)
 else
-    model=(--arch kernel_$arch --criterion kernel_mixture_cross_entropy)
+    model=(--arch kernel_$arch --criterion $(criterion))
+    case $(criterion) in
+        log_*) ;;  # a spherical loss has no label smoothing
+        *) model+=(--label-smoothing 0.1) ;;
+    esac
+    # KerBS has several vectors a word, the encoder's embedding has one
+    [ "$(criterion)" != kerbs_cross_entropy ] || share=()
 fi
-train "$data" --task translation "${model[@]}" --label-smoothing 0.1 --share-decoder-input-output-embed \
+train "$data" --task translation "${model[@]}" ${share[@]+"${share[@]}"} \
     --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm 0.0 \
     --lr-scheduler inverse_sqrt "${training[@]}"
