@@ -57,17 +57,19 @@ class DistanceKernel(Kernel):
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
         distance = torch.sub(words[0], products[0], alpha=2, out=products[0]).add_(contexts[0]).clamp_min_(0)
-        scores, slope_times = self.of_distance_with_slope(distance)
+        scores, slope_times, factor = self.of_distance_with_slope(distance)
 
         def pullback(gradient):
             gradient = slope_times(gradient)
-            to_word, to_context = gradient.sum(0), gradient.sum(1, keepdim=True)
-            return (gradient.mul_(-2),), (to_word,), (to_context,), ()
+            to_word, to_context = factor * gradient.sum(0), factor * gradient.sum(1, keepdim=True)
+            # in the place of the products, where the matrix products take it from
+            return (torch.mul(gradient, -2 * factor, out=products[0]),), (to_word,), (to_context,), ()
 
         return scores, pullback
 
-    def of_distance_with_slope(self, distance: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """S that may be overwritten, and the product with dS/dD in place. ``distance`` may be overwritten."""
+    def of_distance_with_slope(self, distance: Tensor) -> Tuple[Tensor, Callable[[Tensor], Tensor], float]:
+        """S that may be overwritten, and dS/dD: the product with it in place but for a factor, and this factor.
+        ``distance`` may be overwritten."""
         raise NotImplementedError
 
     def of_distance(self, distance: Tensor, scale: Tensor) -> Tensor:
@@ -103,8 +105,8 @@ class Logarithm(DistanceKernel):
 
     def of_distance_with_slope(self, distance):
         gamma = self.value("gamma")
-        distance.mul_(gamma)
-        return torch.log1p(distance).neg_(), lambda gradient: gradient.div_(distance.add_(1)).mul_(-gamma)
+        distance = (distance if gamma == 1 else distance.mul_(gamma)).add_(1)
+        return distance.log().neg_(), lambda gradient: gradient.div_(distance), -gamma
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -128,12 +130,12 @@ class Power(DistanceKernel):
 
     def of_distance_with_slope(self, distance):
         gamma = self.value("gamma")
-        return distance.mul_(-gamma), lambda gradient: gradient.mul_(-gamma)
+        return distance.mul_(-gamma), lambda gradient: gradient, -gamma
 
 
 def falling(exponent: Tensor) -> Tensor:
-    """e^x in place for x <= 0; where it would leave the normal numbers, on which processors are slow, the least one."""
-    return exponent.clamp_min_(math.log(torch.finfo(exponent.dtype).tiny)).exp_()
+    """e^x in place for x <= 0, at least 1e-19 (float32): with less, products leave the normal numbers, and are slow."""
+    return exponent.clamp_min_(math.log(torch.finfo(exponent.dtype).tiny) / 2).exp_()
 
 
 class RadialBasis(DistanceKernel):
@@ -150,7 +152,7 @@ class RadialBasis(DistanceKernel):
     def of_distance_with_slope(self, distance):
         gamma = self.value("gamma")
         bell = falling(distance.mul_(-gamma))
-        return bell.clone(), lambda gradient: gradient.mul_(bell).mul_(-gamma)
+        return bell.clone(), lambda gradient: gradient.mul_(bell), -gamma
 
 
 class Wavelet(DistanceKernel):
@@ -172,4 +174,4 @@ class Wavelet(DistanceKernel):
         bell = falling(distance / -b)
         wave = distance.div_(a).cos().mul_(bell)
         slope = distance.sin_().mul_(bell).div_(-a).sub_(wave, alpha=1 / b)
-        return wave, lambda gradient: gradient.mul_(slope)
+        return wave, lambda gradient: gradient.mul_(slope), 1.0

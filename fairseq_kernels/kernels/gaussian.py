@@ -11,6 +11,7 @@ from torch import Tensor
 from .base import Hyperparameter, Kernel
 from .distance import squared_distance, squared_norm
 
+FACTORS = 4  # precisions whose product is taken before their logarithm, which costs more: far from underflow
 FLOOR = Hyperparameter("floor", 0.1, "positive")
 
 
@@ -70,31 +71,40 @@ class MixtureOfGaussians(Kernel):
 
     @property
     def closed_form_buffers(self):
-        return 1 + 2 * self.components**2
+        return 2 + 2 * self.components**2
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
-        # with u = 1 / 2(s_W + s_h): log int N N = (m/2) log(u / pi) - u D
+        # with r = 1 / (s_W + s_h): log int N N = (m/2) log(r / 2 pi) - r D / 2
         n, m = self.components, self.mean_size
-        pairs = [(i, j, product) for (i, j), product in zip(itertools.product(range(n), range(n)), products)]
+        pairs = list(itertools.product(range(n), range(n)))
         total, kept = 0.0, []
-        for i, j, product in pairs:
-            distance = torch.sub(words[i], product, alpha=2, out=product).add_(contexts[j]).clamp_min_(0)
-            precision = (words[n + i] + contexts[n + j]).mul_(2).reciprocal_()
-            term = precision.div(math.pi).log_().mul_(m / 2).addcmul_(precision, distance, value=-1)
-            total = term if i == j == 0 else total.add_(term)
-            kept.append((distance, precision))
+        for start in range(0, len(pairs), FACTORS):
+            factors = None
+            for place, (i, j) in enumerate(pairs[start : start + FACTORS], start):
+                # no clamp at 0: a distance of a rounding error below it does no harm here
+                distance = torch.sub(words[i], products[place], alpha=2, out=products[place]).add_(contexts[j])
+                precision = (words[n + i] + contexts[n + j]).reciprocal_()
+                factors = precision.clone() if factors is None else factors.mul_(precision)
+                kept.append((distance, precision))
+            number = min(FACTORS, len(pairs) - start)
+            logs = factors.log_().sub_(number * math.log(2 * math.pi)).mul_(m / 2)
+            total = total + logs if start else logs
+        for distance, precision in kept:
+            total.addcmul_(precision, distance, value=-0.5)
 
         def pullback(gradient):
             to_products, to_words, to_contexts = [], [0.0] * (2 * n), [0.0] * (2 * n)
-            for (i, j, _), (distance, precision) in zip(pairs, kept):
-                # dS/dD = -u and dS/ds = u (2 u D - m)
-                to_variance = distance.mul_(precision).mul_(2).sub_(m)
-                to_distance = precision.mul_(gradient)
-                to_variance.mul_(to_distance)
+            for (i, j), (distance, precision) in zip(pairs, kept):
+                # dS/dD = -r / 2, dS/ds = r (r D - m) / 2, dS/dproduct = r
+                distance.mul_(precision)
+                weighted = precision.mul_(gradient)
+                distance.mul_(weighted)
                 for sums, dim, index in ((to_words, 0, i), (to_contexts, 1, j)):
-                    sums[index] = sums[index] - to_distance.sum(dim, keepdim=bool(dim))
-                    sums[n + index] = sums[n + index] + to_variance.sum(dim, keepdim=bool(dim))
-                to_products.append(to_distance.mul_(2))
+                    precisions = weighted.sum(dim, keepdim=bool(dim))
+                    spread = distance.sum(dim, keepdim=bool(dim))
+                    sums[index] = sums[index] - precisions / 2
+                    sums[n + index] = sums[n + index] + (spread - m * precisions) / 2
+                to_products.append(weighted)
             return tuple(to_products), tuple(to_words), tuple(to_contexts), ()
 
         return total, pullback

@@ -19,7 +19,7 @@ class Hyperbolic(Kernel):
 
     name = "hpb"
     hyperparameters = (Hyperparameter("gamma", 1.0, "positive"), Hyperparameter("cap", 0.999, "unit"))
-    closed_form_buffers = 4
+    closed_form_buffers = 5
 
     def _on_ball(self, vectors: Tensor):
         """Factor onto the ball and ||x||^2 there of each row, each (N, 1)."""
@@ -52,26 +52,27 @@ class Hyperbolic(Kernel):
     def closed_form_scores_and_pullback(self, products, words, contexts):
         [product], [factor, square_w], [square_h] = products, words, contexts
         gap_w, gap_h = 1 - square_w, 1 - square_h
+        steepness = 2 * self.value("gamma") / gap_h
         distance = torch.addcmul(square_w, product, factor, value=-2).add_(square_h).clamp_min_(0)
-        same = self.distinct(distance, square_h).logical_not_()
-        if same.device.type == "cpu" and not same.any():  # on CUDA looking would wait for the device
-            same = None
-        excess = distance.mul_(2 * self.value("gamma") / gap_h).mul_(1 / gap_w)
-        if same is not None:
+        # on the CPU a look at the least distance mostly spares the mask; on CUDA it would wait for the device
+        near = distance.device.type != "cpu" or not self.distinct(distance.amin(1, keepdim=True), square_h).all()
+        same = self.distinct(distance, square_h).logical_not_() if near else None
+        excess = distance.mul_(steepness).mul_(1 / gap_w)
+        if near:
             excess.masked_fill_(same, 1.0)
         root = (excess + 2).mul_(excess).sqrt_()
-        scores = torch.add(excess, root, out=root).log1p_().neg_()
-        if same is not None:
+        scores = torch.add(excess, root).log1p_().neg_()
+        if near:
             scores.masked_fill_(same, 0.0)
 
         def pullback(gradient):
             # dS/dx = -1 / sqrt(x (x + 2)); x = 2 gamma D / (gap_w gap_h)
-            gradient.mul_((excess + 2).mul_(excess).rsqrt_()).neg_()
-            if same is not None:
+            gradient.div_(root)
+            if near:
                 gradient.masked_fill_(same, 0.0)
             excess.mul_(gradient)
-            of_gap_w, of_gap_h = excess.sum(0) / -gap_w, excess.sum(1, keepdim=True) / -gap_h
-            of_distance = gradient.mul_(2 * self.value("gamma") / gap_h).mul_(1 / gap_w)
+            of_gap_w, of_gap_h = excess.sum(0) / gap_w, excess.sum(1, keepdim=True) / gap_h
+            of_distance = gradient.mul_(steepness).mul_(-1 / gap_w)
             of_square_w, of_square_h = of_distance.sum(0), of_distance.sum(1, keepdim=True)
             of_factor = product.mul_(of_distance).sum(0) * -2
             of_product = torch.mul(of_distance, -2 * factor, out=product)

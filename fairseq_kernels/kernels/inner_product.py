@@ -36,12 +36,15 @@ class Polynomial(Kernel):
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
         alpha, power = self.value("alpha"), self.value("p")
-        base = products[0].mul_(alpha).add_(self.value("c"))
+        base = (products[0] if alpha == 1 else products[0].mul_(alpha)).add_(self.value("c"))
+        scores = base**power
 
         def pullback(gradient):
-            return (gradient.mul_(base.pow_(power - 1)).mul_(power * alpha),), (), (), ()
+            # into the products, which are the block's
+            slope = (base if power == 2 else base.pow_(power - 1)).mul_(power * alpha)
+            return (slope.mul_(gradient),), (), (), ()
 
-        return base**power, pullback
+        return scores, pullback
 
 
 class Sigsoftmax(Kernel):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Optional
 
+import torch
 from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
@@ -13,6 +14,7 @@ from torch import nn
 from ..output_layers import GeneralizedSoftmax
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+from .sense_embedding import SenseEmbedding
 
 
 @dataclass
@@ -41,6 +43,13 @@ class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "share decoder input and output embeddings"}
     )
+    kerbs_input: str = field(
+        default="separate",
+        metadata={
+            "help": "input embeddings with --output-layer kerbs: separate; or of the sense vectors, weighted by the "
+            "posterior of the word's senses (Eq. 6, step by step, slow) or by their prior (whole sequences)"
+        },
+    )
     tokens_per_sample: int = II("task.tokens_per_sample")
     max_target_positions: Optional[int] = II("task.max_target_positions")
 
@@ -68,6 +77,7 @@ class KernelLSTMDecoder(LSTMDecoder):
         self.num_layers = num_layers
         self.lstm = LSTM(embed_dim, hidden_size, num_layers=num_layers, dropout=dropout_out if num_layers > 1 else 0.0)
         self.output_projection: Optional[nn.Module] = None  # set by the model, which may share embed_tokens with it
+        self.embeds_by_context = False
 
     def forward(
         self, prev_output_tokens, encoder_out=None, incremental_state=None, src_lengths=None, features_only=False
@@ -82,14 +92,30 @@ class KernelLSTMDecoder(LSTMDecoder):
             prev_output_tokens = prev_output_tokens[:, -1:]
             cached = self.get_incremental_state(incremental_state, "cached_state")
             state = cached["prev_hiddens"], cached["prev_cells"]
-        x = self.dropout_in_module(self.embed_tokens(prev_output_tokens))
-        x, (hiddens, cells) = self.lstm(x.transpose(0, 1), state)
-        cached = {"prev_hiddens": hiddens, "prev_cells": cells, "input_feed": None}
+        if self.embeds_by_context:
+            previous = cached["input_feed"] if state else None
+            x, (hiddens, cells), feed = self.step_by_step(prev_output_tokens, previous, state)
+        else:
+            x = self.dropout_in_module(self.embed_tokens(prev_output_tokens))
+            x, (hiddens, cells) = self.lstm(x.transpose(0, 1), state)
+            x, feed = self.context_vectors(x), None
+        cached = {"prev_hiddens": hiddens, "prev_cells": cells, "input_feed": feed}
         self.set_incremental_state(incremental_state, "cached_state", cached)
-        x = self.dropout_out_module(x).transpose(0, 1)
-        if hasattr(self, "additional_fc"):
-            x = self.dropout_out_module(self.additional_fc(x))
-        return x, None
+        return x.transpose(0, 1), None
+
+    def context_vectors(self, x):
+        x = self.dropout_out_module(x)
+        return self.dropout_out_module(self.additional_fc(x)) if hasattr(self, "additional_fc") else x
+
+    def step_by_step(self, tokens, previous, state):
+        """Each word embedded by the context vector that predicted it (KerBS, Eq. 6); the first by its prior."""
+        contexts = []
+        for words in tokens.T:
+            x = self.dropout_in_module(self.embed_tokens(words, previous)).unsqueeze(0)
+            x, state = self.lstm(x, state)
+            previous = self.context_vectors(x).squeeze(0)
+            contexts.append(previous)
+        return torch.stack(contexts), state, previous
 
     def output_layer(self, features):
         return self.output_projection(features)
@@ -104,7 +130,7 @@ class KernelLSTMDecoder(LSTMDecoder):
             stock = state_dict.pop(f"{name}.fc_out.{kind}", None)
             if stock is not None and getattr(self.output_projection, kind) is not None:
                 state_dict[f"{name}.output_projection.{kind}"] = stock
-        if self.output_projection.weight is self.embed_tokens.weight:
+        if self.output_projection.weight is getattr(self.embed_tokens, "weight", None):
             state_dict.setdefault(f"{name}.output_projection.weight", state_dict[f"{name}.embed_tokens.weight"])
 
 
@@ -148,6 +174,9 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
                 if matrix is not decoder.embed_tokens.weight:
                     nn.init.uniform_(matrix, -0.1, 0.1)  # as the stock LSTM's fc_out
         decoder.output_projection = layer
+        if cfg.kerbs_input != "separate":
+            decoder.embed_tokens = SenseEmbedding(layer, dictionary.pad())
+            decoder.embeds_by_context = cfg.kerbs_input == "posterior"
         return cls(decoder)
 
 
@@ -158,6 +187,19 @@ def check_config(cfg) -> None:
     if str(cfg.decoder_attention).lower() not in ("0", "false"):
         raise SystemExit(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
     refuse_adaptive_softmax(cfg)
+    if cfg.kerbs_input not in ("separate", "prior", "posterior"):
+        raise SystemExit(f"--kerbs-input {cfg.kerbs_input} is not allowed: choose separate, prior or posterior")
+    if cfg.kerbs_input != "separate":
+        if cfg.output_layer != "kerbs":
+            raise SystemExit(f"--kerbs-input {cfg.kerbs_input} needs --output-layer kerbs")
+        if cfg.decoder_embed_dim != cfg.decoder_out_embed_dim:
+            raise SystemExit(
+                f"--kerbs-input {cfg.kerbs_input} needs one dimension for input and output, not "
+                f"{cfg.decoder_embed_dim} and {cfg.decoder_out_embed_dim}; set --decoder-embed-dim and "
+                "--decoder-out-embed-dim equal"
+            )
+        if cfg.decoder_embed_path:
+            raise SystemExit("--decoder-embed-path has no meaning with --kerbs-input prior or posterior; leave it out")
 
 
 def refuse_adaptive_softmax(cfg) -> None:

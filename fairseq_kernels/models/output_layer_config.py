@@ -121,7 +121,7 @@ class OutputLayerConfig:
         },
     )
     output_memory_mib: Optional[int] = field(
-        default=None, metadata={"help": "work space of the loss in MiB (default: 128 on the CPU, 512 on CUDA)"}
+        default=None, metadata={"help": "work space of the loss in MiB (default: 192 on the CPU, 512 on CUDA)"}
     )
 
 

@@ -31,7 +31,7 @@ class OutputLayer(nn.Module):
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
         settings: what it should agree with: another value belongs to another distribution, not to other parameters.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 128 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d).
@@ -90,7 +90,9 @@ class OutputLayer(nn.Module):
         """Loss and unsmoothed loss of features (N, d) against words (N,): scalars, or (N,) for "none"."""
         return chunked_loss(self, features, target, smoothing, reduction)
 
-    rows_per_token = 1  # rows of scores that one token has
+    def cpu_tokens(self) -> int:
+        """The most tokens a chunk on the CPU, where nothing is said about memory."""
+        return CPU_ROWS
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of work space that one token needs in a chunk."""
@@ -134,10 +136,10 @@ class OutputLayer(nn.Module):
 
     def chunk_size(self, features: Tensor) -> int:
         """Tokens a chunk, from the memory budget."""
-        budget = self.memory_budget or (512 << 20 if features.is_cuda else 128 << 20)
+        budget = self.memory_budget or (512 << 20 if features.is_cuda else 192 << 20)
         tokens = budget // self.row_bytes(features.dtype)
         if self.memory_budget is None and not features.is_cuda:
-            tokens = min(tokens, CPU_ROWS // self.rows_per_token)
+            tokens = min(tokens, self.cpu_tokens())
         return max(1, tokens)
 
     def forward(self, features: Tensor) -> Tensor:

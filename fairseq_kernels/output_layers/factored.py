@@ -6,7 +6,7 @@
     optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
 """
 
-from typing import Iterable, List, NamedTuple, Optional
+from typing import Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from .base import OutputLayer
 from .chunked_loss import chunks
 from .spherical import SphericalFamily
+from .spherical_statistics import without_autocast
 
 FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
 
@@ -33,7 +34,7 @@ class FactoredStatistics(torch.autograd.Function):
     """As ``SphericalStatistics``, for a :class:`FactoredSpherical`, which gets the gradient of W as its factors."""
 
     @staticmethod
-    def forward(ctx, features, target, layer):
+    def forward(ctx, features, target, layer, anchor):
         rows = layer.rows_of(target)
         quadratic = features @ layer.gram
         ctx.layer = layer
@@ -42,14 +43,15 @@ class FactoredStatistics(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast
     def backward(ctx, of_output, of_total, of_square):
         features, target, rows, quadratic, total = ctx.saved_tensors
         ctx.layer.pending.append(FactoredGradient(features, target, of_output, of_total, of_square))
         if not ctx.needs_input_grad[0]:
-            return None, None, None
+            return None, None, None, None
         of_features = rows * of_output.unsqueeze(1)
         of_features.addcmul_(quadratic, of_square.unsqueeze(1), value=2).addr_(of_total, total)
-        return of_features, None, None
+        return of_features, None, None, None
 
 
 class FactoredSpherical(SphericalFamily):
@@ -114,11 +116,14 @@ class FactoredSpherical(SphericalFamily):
         return torch.cat([features, features.new_ones(len(features), 1)], 1) if self.has_bias else features
 
     def outputs(self, features):
-        features = self.extended(features).to(self.base.dtype)
-        return (features @ self.map.T) @ self.base.T + (features @ self.shift).unsqueeze(1)
+        own = self.extended(features).to(self.base.dtype)
+        return ((own @ self.map.T) @ self.base.T + (own @ self.shift).unsqueeze(1)).to(features.dtype)
 
     def statistics(self, features, target):
-        return FactoredStatistics.apply(self.extended(features).to(self.base.dtype), target, self)
+        # the anchor asks for a backward, where the gradient of W is noted, also when the features need none
+        anchor = self.shift.new_zeros((), requires_grad=torch.is_grad_enabled())
+        own = self.extended(features).to(self.base.dtype)
+        return tuple(part.to(features.dtype) for part in FactoredStatistics.apply(own, target, self, anchor))
 
     @torch.no_grad()
     def update(self, rate: float) -> None:
@@ -131,30 +136,38 @@ class FactoredSpherical(SphericalFamily):
         weighted = features * (2 * rate * of_square).unsqueeze(1)
         shrink = torch.eye(len(self.map), dtype=row.dtype, device=row.device).addmm_(features.T, weighted, alpha=-1)
 
+        inverse, singular = self.shrunk_inverse(features, weighted, shrink)
         self.map.copy_(self.map @ shrink)
         self.shift.copy_(shrink @ self.shift - row)
-        if len(features) < len(self.map):  # Woodbury's identity for the inverse of I - X^T Y
-            small = torch.eye(len(features), dtype=row.dtype, device=row.device) - weighted @ features.T
-            self.inverse.addmm_(features.T, torch.linalg.solve(small, weighted @ self.inverse))
+        self.updates += 1
+        condition = torch.linalg.matrix_norm(self.map) * torch.linalg.matrix_norm(inverse) / len(self.map)
+        if singular or self.updates % self.fold_every == 0 or not condition < self.condition_limit:
+            self.fold()
         else:
-            self.inverse.copy_(torch.linalg.solve(shrink, self.inverse))
-        total = shrink @ self.total
-        gram = shrink @ self.gram @ shrink
-        gram.addr_(total, row, alpha=-1).addr_(row, total, alpha=-1).addr_(row, row, alpha=self.num_embeddings)
-        total.sub_(row, alpha=self.num_embeddings)
+            self.inverse.copy_(inverse)
+            total = shrink @ self.total
+            gram = shrink @ self.gram @ shrink
+            gram.addr_(total, row, alpha=-1).addr_(row, total, alpha=-1).addr_(row, row, alpha=self.num_embeddings)
+            self.gram.copy_(gram)
+            self.total.copy_(total.sub_(row, alpha=self.num_embeddings))
 
         words, which = target.unique(return_inverse=True)
         change = features.new_zeros(len(words), features.size(1))
         change.index_add_(0, which, features * (-rate * of_output).unsqueeze(1))
         cross = self.rows_of(words).T @ change
-        self.gram.copy_(gram.add_(cross).add_(cross.T).addmm_(change.T, change))
-        self.total.copy_(total.add_(change.sum(0)))
+        self.gram.add_(cross).add_(cross.T).addmm_(change.T, change)
+        self.total.add_(change.sum(0))
         self.base.index_add_(0, words, change @ self.inverse)
 
-        self.updates += 1
-        condition = torch.linalg.matrix_norm(self.map) * torch.linalg.matrix_norm(self.inverse) / len(self.map)
-        if self.updates % self.fold_every == 0 or not condition < self.condition_limit:
-            self.fold()
+    def shrunk_inverse(self, features: Tensor, weighted: Tensor, shrink: Tensor) -> Tuple[Tensor, bool]:
+        """S^-1 U^-1 for S = I - X^T Y (``shrink``), and whether S is singular."""
+        if len(features) >= len(shrink):
+            result, info = torch.linalg.solve_ex(shrink, self.inverse)
+            return result, bool(info)
+        # Woodbury's identity
+        small = torch.eye(len(features), dtype=shrink.dtype, device=shrink.device) - weighted @ features.T
+        part, info = torch.linalg.solve_ex(small, weighted @ self.inverse)
+        return torch.addmm(self.inverse, features.T, part), bool(info)
 
     @torch.no_grad()
     def fold(self) -> None:

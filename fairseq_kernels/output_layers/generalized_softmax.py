@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from ..kernels.base import Pullback
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
-from .chunked_loss import LossPass
+from .chunked_loss import LossPass, chunks
 from .mixture_loss import weigh
 from .products import ProductBatch
+
+CPU_UNTIED_TOKENS = 96
+WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
 
 
 class GeneralizedSoftmax(OutputLayer):
@@ -28,7 +31,7 @@ class GeneralizedSoftmax(OutputLayer):
             can't give any word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 128 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -126,9 +129,9 @@ class GeneralizedSoftmax(OutputLayer):
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
         return GeneralizedSoftmaxPass(self, dtype, with_gradients)
 
-    @property
-    def rows_per_token(self) -> int:
-        return len(self.kernels)
+    def cpu_tokens(self) -> int:
+        # untied, each component has a product of its own, which fewer rows make slow
+        return max(super().cpu_tokens() // len(self.kernels), CPU_UNTIED_TOKENS if self.untied else 1)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         return self.num_embeddings * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
@@ -156,8 +159,8 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
 class GeneralizedSoftmaxPass(LossPass):
     """``chunked_loss.LossPass`` of a :class:`GeneralizedSoftmax`.
 
-    The V-sized part is written out: matrix products, kernels' pullbacks, :mod:`mixture_loss`. What has d columns or
-    fewer (h_k, pi, context terms) is autograd's, a small graph for each chunk.
+    The V-sized part is written out: matrix products, kernels' pullbacks, :mod:`mixture_loss`, and h_k. What else has
+    d columns or fewer (queries, pi, context terms) is autograd's, a small graph for each chunk.
     """
 
     def __init__(self, layer: GeneralizedSoftmax, dtype: torch.dtype, with_gradients: bool):
@@ -166,25 +169,27 @@ class GeneralizedSoftmaxPass(LossPass):
             None if parameter is None else parameter.detach().to(dtype).requires_grad_(with_gradients)
             for parameter in (layer.bias, layer.context_maps, layer.mixture_map)
         )
-        self.matrix_leaves = [m.detach().to(dtype).requires_grad_(with_gradients) for m in layer.matrices()]
-        self.matrices = [matrix.detach() for matrix in self.matrix_leaves]
+        self.matrices = [matrix.detach().to(dtype) for matrix in layer.matrices()]
         self.products = {}
-        with torch.set_grad_enabled(with_gradients):
-            self.word_graph = word_terms(self.kernels, self.matrix_leaves)
-        self.word_terms = [tuple(term.detach() for term in terms) for terms in self.word_graph]
-        self.small = [leaf for leaf in (self.context_maps, self.mixture_map) if leaf is not None]
+        with torch.no_grad():
+            self.word_terms = word_terms(self.kernels, self.matrices)
         self.learned = [p for kernel in self.kernels for p in kernel.parameters()]
         if with_gradients:
             self.of_matrices = [torch.zeros_like(matrix) for matrix in self.matrices]
             self.of_word_terms = [tuple(torch.zeros_like(term) for term in terms) for terms in self.word_terms]
             self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
-            self.of_small = [torch.zeros_like(leaf) for leaf in self.small]
+            self.of_context_maps, self.of_mixture_map = (
+                None if leaf is None else torch.zeros_like(leaf) for leaf in (self.context_maps, self.mixture_map)
+            )
             self.of_learned = {p: torch.zeros_like(p, dtype=dtype) for p in self.learned}
 
     def chunk(self, features, target, smoothing, token_weight):
         features = features.detach().requires_grad_(self.with_gradients)
+        if self.context_maps is not None:
+            contexts = component_contexts(features.detach(), self.context_maps.detach())
+            contexts.requires_grad_(self.with_gradients)
         with torch.set_grad_enabled(self.with_gradients):
-            contexts = component_contexts(features, self.context_maps)
+            contexts = features.unsqueeze(0) if self.context_maps is None else contexts
             log_pi = None if self.mixture_map is None else log_mixture_weights(features, self.mixture_map)
             batch = ProductBatch(self.kernels, contexts, len(self.matrices), self.products)
             context_terms = [kernel.context_terms(contexts[k]) for k, kernel in enumerate(self.kernels)]
@@ -214,10 +219,22 @@ class GeneralizedSoftmaxPass(LossPass):
             of_queries = batch.pull_back(of_products, factors, self.matrices, self.of_matrices)
         outputs = [query.vectors for query in batch.queries] + [t for terms in context_terms for t in terms] + [log_pi]
         gradients = [*of_queries, *(g for group in of_context_terms for g in group), of_log_pi]
-        [of_features, *rest] = pull_back(outputs, [features, *self.small, *self.learned], gradients)
-        add_to(self.of_small, rest)
-        add_to(self.of_learned.values(), rest[len(self.small) :])
+        if self.context_maps is None:
+            [of_features, *rest] = pull_back(outputs, [features, *self.learned], gradients)
+        else:
+            leaves = [features, contexts, self.mixture_map, *self.learned]
+            [of_features, of_contexts, of_mixture_map, *rest] = pull_back(outputs, leaves, gradients)
+            self.of_mixture_map += of_mixture_map
+            of_features += self.pull_back_contexts(features, contexts, of_contexts)
+        add_to(self.of_learned.values(), rest)
         return weighed.loss, weighed.nll, of_features
+
+    @torch.no_grad()
+    def pull_back_contexts(self, features: Tensor, contexts: Tensor, gradient: Tensor) -> Tensor:
+        """h_k = tanh(h C_k): adds to the gradient of C in place, as K d x d are too many to add up copies of."""
+        gradient = gradient.addcmul(gradient * contexts, contexts, value=-1)
+        self.of_context_maps.baddbmm_(features.T.expand(len(contexts), -1, -1), gradient)
+        return torch.bmm(gradient, self.context_maps.mT).sum(0)
 
     def scores(self, products, context_terms) -> Tuple[List[Tuple[Tensor, bool]], List[Optional[Pullback]]]:
         """Each component's scores with bias, whether they may be overwritten, and the kernels' pullbacks."""
@@ -236,17 +253,27 @@ class GeneralizedSoftmaxPass(LossPass):
         return scores, pullbacks
 
     def gradients(self) -> List[Optional[Tensor]]:
-        outputs = [term for terms in self.word_graph for term in terms]
-        of_outputs = [gradient for group in self.of_word_terms for gradient in group]
-        rest = pull_back(outputs, [*self.matrix_leaves, *self.learned], of_outputs)
-        add_to(self.of_matrices, rest)
-        add_to(self.of_learned.values(), rest[len(self.matrices) :])
+        self.products.clear()
+        if any(self.word_terms):
+            for words in chunks(self.layer.num_embeddings, WORDS_AT_A_TIME):
+                self.pull_back_word_terms(words)
         layer = self.layer
         found = dict(zip(layer.matrices(), self.of_matrices))
         found.update(self.of_learned)
         found[layer.bias] = self.of_bias
-        found.update(zip([p for p in (layer.context_maps, layer.mixture_map) if p is not None], self.of_small))
+        found.update({layer.context_maps: self.of_context_maps, layer.mixture_map: self.of_mixture_map})
         return [found[parameter] for parameter in layer.parameters()]
+
+
+    def pull_back_word_terms(self, words: slice) -> None:
+        """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
+        leaves = [matrix[words].requires_grad_() for matrix in self.matrices]
+        with torch.enable_grad():
+            terms = [term for terms in word_terms(self.kernels, leaves) for term in terms]
+        of_terms = [gradient[words] for group in self.of_word_terms for gradient in group]
+        rest = pull_back(terms, [*leaves, *self.learned], of_terms)
+        add_to([gradient[words] for gradient in self.of_matrices], rest)
+        add_to(self.of_learned.values(), rest[len(leaves) :])
 
 
 def pull_back(outputs, inputs, gradients) -> List[Optional[Tensor]]:

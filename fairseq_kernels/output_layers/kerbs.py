@@ -33,7 +33,7 @@ class KerBSoftmax(OutputLayer):
         positive_only: K_theta only where cos > 0, elsewhere the inner product, as the authors' released code.
         theta: its start.
         allocation: how senses move between words in training (section 4.2); None: they stay.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 128 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: sense vectors (S, d).
@@ -110,6 +110,15 @@ class KerBSoftmax(OutputLayer):
             cosine = scores / scale
             scores = scale * bayesian_kernel(cosine, self.theta.to(features.dtype), self.positive_only)
         return scores if self.bias is None else scores + self.bias.to(features.dtype)[self.sense_word]
+
+    def scores_of(self, features: Tensor, senses: Tensor, vectors: Tensor) -> Tensor:
+        """K_theta of each context vector (..., d) and senses of its own (..., M), whose vectors are (..., M, d)."""
+        scores = (features.unsqueeze(-2) * vectors).sum(-1)
+        if self.theta is None:
+            return scores
+        scale = torch.linalg.vector_norm(features, dim=-1, keepdim=True) + TINY
+        scale = scale * (torch.linalg.vector_norm(vectors, dim=-1) + TINY)
+        return scale * bayesian_kernel(scores / scale, self.theta[senses].to(scores.dtype), self.positive_only)
 
     def log_probabilities(self, features):
         scores = self.sense_scores(features)

@@ -83,8 +83,10 @@ def tightest_xi(variance: Tensor, words: int) -> Tensor:
 
     The left side grows from 0, where tanh(xi/2) = 1 - 2/V, without limit.
     """
-    ratio = 1 - 2 / words if words > 2 else 0.0
-    start = 2 * math.atanh(ratio)
+    if words == 1:  # the bound falls to the loss, 0, as xi grows
+        return torch.full_like(variance, 40.0)
+    ratio = 1 - 2 / words
+    start, dtype = 2 * math.atanh(ratio), variance.dtype
     variance = variance.double().clamp_min(0)
     low = torch.full_like(variance, start)
     # from start + 2 on the bracket has at least 0.86 of its limit 1 - (1 - 2/V)^2
@@ -93,4 +95,4 @@ def tightest_xi(variance: Tensor, words: int) -> Tensor:
         middle = (low + high) / 2
         value = middle.square() * (1 - (ratio / torch.tanh(middle / 2)) ** 2)
         low, high = torch.where(value < variance, middle, low), torch.where(value < variance, high, middle)
-    return ((low + high) / 2).clamp_min(1e-6)
+    return ((low + high) / 2).clamp_min(1e-6).to(dtype)

@@ -37,6 +37,16 @@ def gram(weight: Tensor) -> Tensor:
     return result
 
 
+def without_autocast(backward):
+    """Runs a backward, which may be called under autocast, in the precision of its tensors."""
+
+    def call(ctx, first, *rest):
+        with torch.autocast(first.device.type, enabled=False):
+            return backward(ctx, first, *rest)
+
+    return call
+
+
 class SphericalStatistics(torch.autograd.Function):
     """(o_y, s, q) of each example: the target's output, s = sum_v o_v and q = sum_v o_v^2 (de Brebisson & Vincent
     2016, section 1), (N,) each, in O(V d^2 + N d^2): s = w.h with w = sum_v W_v, and q = h^T Q h with Q = W^T W.
@@ -61,6 +71,7 @@ class SphericalStatistics(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast
     def backward(ctx, of_output, of_total, of_square):
         features, target, weight, bias, quadratic, total_weights = ctx.saved_tensors
         of_features = of_weight = of_bias = None

@@ -1,0 +1,447 @@
+"""Factored spherical layers: the steps of ``FactoredSGD`` against torch's SGD on the dense matrix."""
+
+from functools import partial
+
+import pytest
+import torch
+from test_generalized_softmax import Memory
+
+from fairseq_kernels import GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax
+from fairseq_kernels.output_layers.factored import FactoredSGD, factored
+
+# epsilon so large that rounding doesn't grow from step to step
+LAYERS = {"taylor": TaylorSoftmax, "spherical": partial(SphericalSoftmax, epsilon=1.0)}
+DIM, WORDS = 6, 11
+# how often the factors are folded: options of factored, and whether the last of 12 steps does
+FOLDS = {
+    "never": ({}, False),
+    "every step": ({"condition_limit": 0}, True),
+    "every fourth": ({"fold_every": 4}, True),
+    "every fifth": ({"fold_every": 5}, False),
+}
+FEW, MANY = 3, 25  # tokens, fewer and more than dimensions
+
+each_layer = pytest.mark.parametrize("name", LAYERS)
+with_and_without_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+
+
+def pair(name="taylor", dim=DIM, words=WORDS, bias=True, dtype=torch.float64, **options):
+    """A dense layer of random parameters, and the same in factors."""
+    torch.manual_seed(0)
+    layer = LAYERS[name](dim, words, bias=bias).to(dtype)
+    with torch.no_grad():
+        layer.weight.normal_(std=dim**-0.5)
+        if bias:
+            layer.bias.normal_()
+    return layer, factored(layer, **options)
+
+
+def matrix(layer):
+    """W, with the bias as its last column."""
+    weight = layer.weight.detach()
+    return weight.clone() if layer.bias is None else torch.cat([weight, layer.bias.detach().unsqueeze(1)], 1)
+
+
+def batch(tokens, generator, dim=DIM, words=WORDS, dtype=torch.float64):
+    features = torch.randn(tokens, dim, generator=generator, dtype=torch.float64)
+    return features.to(dtype).requires_grad_(), torch.randint(words, (tokens,), generator=generator)
+
+
+def step(layer, optimizer, batches, loss="nll", **options):
+    """A step on the sum of the batches' losses; the losses, and the gradients of the features."""
+    optimizer.zero_grad()
+    losses, gradients = [], []
+    for features, target in batches:
+        features = features.detach().to(next(layer.parameters()).dtype).requires_grad_()
+        losses.append(getattr(layer, loss)(features, target, **options))
+        losses[-1].backward()
+        gradients.append(features.grad)
+    optimizer.step()
+    return losses, gradients
+
+
+def assert_same(dense, factors, **tolerances):
+    """Matrix, forward, and what the factored layer keeps beside it."""
+    wanted = matrix(dense)
+    torch.testing.assert_close(factors.dense(), wanted, **tolerances)
+    torch.testing.assert_close(factors.gram, wanted.T @ wanted, **tolerances)
+    torch.testing.assert_close(factors.total, wanted.sum(0), **tolerances)
+    identity = torch.eye(wanted.size(1), dtype=wanted.dtype)
+    torch.testing.assert_close(factors.inverse @ factors.map, identity, **tolerances)
+    features = torch.linspace(-1, 1, 4 * dense.embed_dim, dtype=wanted.dtype).view(4, -1)
+    torch.testing.assert_close(factors(features), dense(features), **tolerances)
+
+
+TIGHT = {"rtol": 1e-8, "atol": 1e-9}
+
+
+# steps
+
+
+@pytest.mark.parametrize("tokens", [FEW, MANY])
+@pytest.mark.parametrize("folds", FOLDS)
+@with_and_without_bias
+@each_layer
+def test_steps_are_those_of_sgd(name, bias, folds, tokens):
+    """Losses, gradients of the features and the matrix after each of many steps, of two micro-batches each."""
+    options, folded = FOLDS[folds]
+    dense, factors = pair(name, bias=bias, **options)
+    start = matrix(dense)
+    optimizers = torch.optim.SGD(dense.parameters(), lr=0.1), FactoredSGD([factors], lr=0.1)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(12):
+        batches = [batch(tokens, generator), batch(2, generator)]
+        wanted, found = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
+        torch.testing.assert_close(found, wanted, **TIGHT)
+        assert_same(dense, factors, **TIGHT)
+    assert factors.map.equal(torch.eye(DIM + bias, dtype=torch.float64)) == folded
+    assert (matrix(dense) - start).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("options", [{"condition_limit": 1.01}, {"condition_limit": 3.0}, {"fold_every": 30}, {}])
+@each_layer
+def test_hundreds_of_steps(name, options):
+    """Of large steps, folded where the factors' condition asks for it."""
+    dense, factors = pair(name, **options)
+    optimizers = torch.optim.SGD(dense.parameters(), lr=0.3), FactoredSGD([factors], lr=0.3)
+    generator = torch.Generator().manual_seed(2)
+    for number in range(300):
+        batches = [batch((FEW, MANY)[number % 2], generator)]
+        for layer, sgd in zip((dense, factors), optimizers):
+            step(layer, sgd, batches)
+    assert_same(dense, factors, rtol=1e-6, atol=1e-7)
+    condition = torch.linalg.matrix_norm(factors.map) * torch.linalg.matrix_norm(factors.inverse) / (DIM + 1)
+    assert condition <= options.get("condition_limit", 1e6)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "softmax_upper_bound"])
+@with_and_without_bias
+def test_steps_on_the_other_losses(bias, loss):
+    dense, factors = pair(bias=bias)
+    optimizers = torch.optim.SGD(dense.parameters(), lr=1e-3), FactoredSGD([factors], lr=1e-3)
+    generator = torch.Generator().manual_seed(3)
+    for tokens in (FEW, MANY, FEW):
+        batches = [batch(tokens, generator)]
+        wanted, found = (step(layer, sgd, batches, loss) for layer, sgd in zip((dense, factors), optimizers))
+        torch.testing.assert_close(found, wanted, **TIGHT)
+    assert_same(dense, factors, **TIGHT)
+
+
+@pytest.mark.parametrize("target", [[5, 5, 5, 5], [5, 2, 5, 1], [1, 1, 1, 1]])
+@pytest.mark.parametrize("reduction,weighting", [("sum", [2.0]), ("none", [1.0, -0.5, 2.0, 3.0])])
+def test_repeated_and_ignored_targets(target, reduction, weighting):
+    """Word 1 is padding; a batch of padding alone changes nothing."""
+    dense, factors = pair()
+    start, target = matrix(dense), torch.tensor(target)
+    features = batch(4, torch.Generator().manual_seed(4))[0]
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.5)), (factors, FactoredSGD([factors], lr=0.5))):
+        loss = layer.nll(features, target, ignore_index=1, reduction=reduction)
+        (loss * torch.tensor(weighting)).sum().backward()
+        sgd.step()
+    assert_same(dense, factors, **TIGHT)
+    assert matrix(dense).allclose(start) == bool(target.eq(1).all())
+
+
+@each_layer
+def test_large_dimensions(name):
+    dense, factors = pair(name, dim=150, words=40)
+    optimizers = torch.optim.SGD(dense.parameters(), lr=0.05), FactoredSGD([factors], lr=0.05)
+    generator = torch.Generator().manual_seed(5)
+    for tokens in (8, 200, 1):
+        batches = [batch(tokens, generator, 150, 40)]
+        for layer, sgd in zip((dense, factors), optimizers):
+            step(layer, sgd, batches)
+    assert_same(dense, factors, **TIGHT)
+
+
+def test_folding_in_parts(monkeypatch):
+    """A matrix of more rows than are folded at a time."""
+    monkeypatch.setattr("fairseq_kernels.output_layers.factored.FOLD_ROWS", 4)
+    test_steps_are_those_of_sgd("taylor", True, "every fourth", FEW)
+
+
+@with_and_without_bias
+@each_layer
+def test_float32_stays_close(name, bias):
+    """Over several hundred steps, to what SGD in float64 finds; no farther than dense SGD in float32, nearly."""
+    exact, _ = pair(name, bias=bias)
+    dense, factors = pair(name, bias=bias, dtype=torch.float32)
+    exact.load_state_dict(dense.state_dict())
+    layers = exact, dense, factors
+    rate = 0.05
+    optimizers = [*(torch.optim.SGD(layer.parameters(), lr=rate) for layer in layers[:2]), FactoredSGD([factors], rate)]
+    generator = torch.Generator().manual_seed(6)
+    for _ in range(400):
+        batches = [batch(8, generator)]
+        for layer, sgd in zip(layers, optimizers):
+            step(layer, sgd, batches)
+    assert factors.dense().dtype == torch.float32
+    torch.testing.assert_close(factors.dense().double(), matrix(exact), rtol=1e-3, atol=1e-3)
+    losses = [layer.nll(*batch(50, torch.Generator().manual_seed(7), dtype=layer.gram.dtype
+              if layer is factors else layer.weight.dtype)).item() for layer in layers]  # fmt: skip
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
+
+
+# what a step touches
+
+
+@pytest.mark.parametrize("tokens", [FEW, MANY])
+def test_only_rows_of_targets_change(tokens):
+    """Between folds; every row of the matrix itself changes."""
+    _, factors = pair(words=40)
+    before, start = factors.base.detach().clone(), factors.dense()
+    features, target = batch(tokens, torch.Generator().manual_seed(8), words=40)
+    step(factors, FactoredSGD([factors], lr=0.1), [(features, target)])
+    changed = factors.base.ne(before).any(1)
+    assert changed.nonzero().squeeze(1).tolist() == sorted(set(target.tolist()))
+    assert factors.dense().ne(start).any(1).all()
+
+
+def test_no_tensor_that_grows_with_the_words():
+    """Loss, backward and step, without a fold."""
+    words = 50_000
+    _, factors = pair(dim=4, words=words, dtype=torch.float32)
+    features, target = batch(10, torch.Generator().manual_seed(9), 4, words, torch.float32)
+    optimizer = FactoredSGD([factors], lr=0.1)
+    with Memory(features, target, *factors.parameters(), *factors.buffers()) as memory:
+        factors.nll(features, target).backward()
+        optimizer.step()
+    assert 0 < memory.peak < 4 * words / 5
+
+
+# the optimiser
+
+
+def test_zero_grad_drops_gradients():
+    """And a step without gradients changes nothing."""
+    dense, factors = pair()
+    optimizer = FactoredSGD([factors], lr=0.1)
+    generator = torch.Generator().manual_seed(10)
+    factors.nll(*batch(5, generator)).backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    assert_same(dense, factors, **TIGHT)
+    step(factors, optimizer, [batch(5, generator)])
+    after = factors.dense()
+    assert not after.allclose(matrix(dense))
+    optimizer.step()
+    assert factors.dense().equal(after)
+
+
+def test_gradients_stay_until_the_step():
+    """Two backward passes on one graph count twice."""
+    dense, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(11))
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
+        loss = layer.nll(features, target)
+        loss.backward(retain_graph=True)
+        (3 * loss).backward()
+        sgd.step()
+    assert_same(dense, factors, **TIGHT)
+
+
+def test_a_step_between_forward_and_backward():
+    """The gradient of the features is that of the matrix as it was in forward."""
+    dense, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(21))
+    [wanted] = torch.autograd.grad(dense.nll(features, target), features)
+    optimizer = FactoredSGD([factors], lr=0.1)
+    loss = factors.nll(features, target)
+    step(factors, optimizer, [(features, target)])
+    loss.backward()
+    torch.testing.assert_close(features.grad, wanted, **TIGHT)
+
+
+def test_no_gradients_without_a_graph():
+    """Validation leaves nothing for the next step."""
+    _, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(12))
+    with torch.no_grad():
+        loss = factors.nll(features, target)
+    assert not loss.requires_grad and factors.pending == []
+
+
+def test_contexts_without_a_gradient():
+    """The layer learns where nothing in front of it does."""
+    dense, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(13))
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
+        layer.nll(features.detach(), target).backward()
+        sgd.step()
+    assert_same(dense, factors, **TIGHT)
+
+
+def test_a_step_that_solves_an_example_exactly():
+    """I - 2 lr h h^T is singular at lr = 1 / (2 ||h||^2), where SGD's step on the squared error is Newton's."""
+    dense, factors = pair(dim=2, bias=False)
+    features, target = torch.tensor([[1.0, 0.0]], dtype=torch.float64), torch.tensor([3])
+    batches = [(features, target)]
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.5)), (factors, FactoredSGD([factors], lr=0.5))):
+        step(layer, sgd, batches, "squared_error")
+    torch.testing.assert_close(factors.dense(), matrix(dense), **TIGHT)
+
+
+def test_closure():
+    """As of torch's optimisers: called with gradients on, its loss returned."""
+    dense, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(14))
+    found = []
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
+
+        def closure(layer=layer, sgd=sgd):
+            sgd.zero_grad()
+            loss = layer.nll(features, target)
+            loss.backward()
+            return loss
+
+        found.append(sgd.step(closure).item())
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    assert_same(dense, factors, **TIGHT)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda sgd: torch.optim.lr_scheduler.StepLR(sgd, 2, 0.5),
+        lambda sgd: torch.optim.lr_scheduler.LambdaLR(sgd, lambda number: 1 / (1 + number)),
+        lambda sgd: torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 5),
+    ],
+    ids=["step", "lambda", "cosine"],
+)
+def test_learning_rate_schedules(schedule):
+    """torch's schedulers."""
+    dense, factors = pair()
+    optimizers = torch.optim.SGD(dense.parameters(), lr=0.2), FactoredSGD([factors], lr=0.2)
+    schedulers = [schedule(sgd) for sgd in optimizers]
+    generator = torch.Generator().manual_seed(15)
+    rates = set()
+    for _ in range(5):
+        batches = [batch(FEW, generator)]
+        for layer, sgd, scheduler in zip((dense, factors), optimizers, schedulers):
+            step(layer, sgd, batches)
+            scheduler.step()
+        rates.add(optimizers[1].param_groups[0]["lr"])
+        assert_same(dense, factors, **TIGHT)
+    assert len(rates) > 2
+
+
+def test_two_layers_and_a_rate_of_each():
+    """One optimiser for several layers, whose param_groups are the layers'."""
+    pairs = [pair(), pair("spherical", dim=4)]
+    optimizer = FactoredSGD([factors for _, factors in pairs], lr=0.1)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+    optimizer.param_groups[1]["lr"] = 0.3
+    generator = torch.Generator().manual_seed(16)
+    for (dense, factors), rate in zip(pairs, (0.1, 0.3)):
+        batches = [batch(FEW, generator, dense.embed_dim)]
+        step(dense, torch.optim.SGD(dense.parameters(), lr=rate), batches)
+        factors.nll(*batches[0]).backward()
+    optimizer.step()
+    for dense, factors in pairs:
+        assert_same(dense, factors, **TIGHT)
+
+
+@pytest.mark.parametrize("fold_every", [3, 10_000])
+def test_state_dict_round_trip(fold_every):
+    """Layer and optimiser, saved between steps and loaded into new ones, go on as if nothing had been."""
+    _, unbroken = pair(fold_every=fold_every)
+    _, other = pair("taylor", fold_every=fold_every)
+    with torch.no_grad():
+        other.base.normal_()
+    sgd, new_sgd = FactoredSGD([unbroken], lr=0.2), FactoredSGD([other], lr=0.7)
+    generator = torch.Generator().manual_seed(17)
+    for _ in range(4):
+        step(unbroken, sgd, [batch(FEW, generator)])
+    other.load_state_dict(unbroken.state_dict())
+    new_sgd.load_state_dict(sgd.state_dict())
+    assert new_sgd.param_groups[0]["lr"] == 0.2
+    for _ in range(4):
+        batches = [batch(FEW, generator)]
+        wanted, found = step(unbroken, sgd, batches), step(other, new_sgd, batches)
+        torch.testing.assert_close(found, wanted, **TIGHT)
+    torch.testing.assert_close(other.dense(), unbroken.dense(), **TIGHT)
+
+
+# the layer
+
+
+@with_and_without_bias
+@each_layer
+def test_a_factored_layer_is_its_dense_one(name, bias):
+    """Losses, log-probabilities and ranks; a copy, which leaves the dense one alone."""
+    dense, factors = pair(name, bias=bias)
+    start = matrix(dense)
+    features, target = batch(MANY, torch.Generator().manual_seed(18))
+    assert_same(dense, factors, **TIGHT)
+    for mode in (torch.enable_grad, torch.no_grad):
+        with mode():
+            for loss in ("nll", "squared_error", "softmax_upper_bound"):
+                wanted, found = (getattr(layer, loss)(features, target, reduction="none") for layer in (dense, factors))
+                torch.testing.assert_close(found, wanted, **TIGHT)
+    assert factors.rank(features, target).equal(dense.rank(features, target))
+    step(factors, FactoredSGD([factors], lr=0.1), [(features, target)])
+    assert matrix(dense).equal(start)
+
+
+def test_epsilon_goes_with_the_layer():
+    layer = SphericalSoftmax(DIM, WORDS, epsilon=0.7).double()
+    features, target = batch(4, torch.Generator().manual_seed(19))
+    torch.testing.assert_close(factored(layer).nll(features, target), layer.nll(features, target))
+
+
+def test_evaluation_after_a_step():
+    """In evaluation mode too the loss is that of the matrix as it is now."""
+    dense, factors = pair()
+    factors.eval()
+    features, target = batch(5, torch.Generator().manual_seed(20))
+    with torch.no_grad():
+        factors.nll(features, target), factors(features)
+    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
+        step(layer, sgd, [(features, target)])
+    with torch.no_grad():
+        torch.testing.assert_close(factors.nll(features, target), dense.nll(features, target), **TIGHT)
+    assert_same(dense, factors, **TIGHT)
+
+
+# wrong arguments
+
+
+def test_what_can_be_factored():
+    """Dense spherical layers, once."""
+    with pytest.raises(ValueError, match="GeneralizedSoftmax can't be factored.*TaylorSoftmax"):
+        factored(GeneralizedSoftmax(4, 5))
+    with pytest.raises(ValueError, match="FactoredSpherical can't be factored"):
+        factored(factored(TaylorSoftmax(4, 5)))
+
+
+def test_wrong_arguments_of_the_optimiser():
+    layer = TaylorSoftmax(4, 5)
+    with pytest.raises(ValueError, match=r"TaylorSoftmax is not factored; give factored\(layer\)"):
+        FactoredSGD([layer], lr=0.1)
+    for rate in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match=f"lr={rate} is not allowed"):
+            FactoredSGD([factored(layer)], lr=rate)
+
+
+def test_what_belongs_to_the_dense_layer():
+    """Its start and its prior."""
+    factors = factored(TaylorSoftmax(4, 5))
+    with pytest.raises(ValueError, match="prior of the dense layer"):
+        factors.set_log_prior([1] * 5)
+    with pytest.raises(NotImplementedError, match="dense layer"):
+        factors.reset_parameters()
+
+
+def test_label_smoothing_is_refused():
+    _, factors = pair()
+    with pytest.raises(ValueError, match="label_smoothing=0.1 is not allowed"):
+        factors.nll(*batch(3, torch.Generator()), label_smoothing=0.1)
+
+
+def test_checkpoints_of_other_layers_are_refused():
+    """A dense one's, and another kind's."""
+    (dense, factors), (_, other) = pair(), pair("spherical")
+    with pytest.raises(ValueError, match="'taylor'.*'factored taylor'"):
+        factors.load_state_dict(dense.state_dict())
+    with pytest.raises(ValueError, match="'factored spherical'.*'factored taylor'"):
+        factors.load_state_dict(other.state_dict())

@@ -1,0 +1,314 @@
+"""Taylor and spherical softmax through fairseq's own commands: training, logs, evaluation, decoding, mistakes."""
+
+import math
+from argparse import Namespace
+from typing import NamedTuple
+
+import pytest
+import torch
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq_commands import (
+    ALL_SENTENCES,
+    LM_TASK,
+    Trained,
+    fairseq,
+    later,
+    lm_training,
+    logged,
+    mt_training,
+    succeeded,
+)
+from test_fairseq_lm import batches, load, loss_of, padded_batch, scores
+
+from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
+from fairseq_kernels.criterions.spherical import LogSphericalSoftmax, LogTaylorSoftmax
+from fairseq_kernels.models import KernelLSTMLanguageModel, KernelTransformer, KernelTransformerLanguageModel
+
+CRITERIONS = {"taylor": LogTaylorSoftmax, "spherical": LogSphericalSoftmax}
+TRANSLATION = "kernel_transformer_iwslt_de_en"
+
+
+class Model(NamedTuple):
+    layer: str
+    arch: str
+    options: tuple = ()
+
+
+MODELS = {
+    "taylor lstm": Model("taylor", "kernel_lstm_lm"),
+    "spherical lstm": Model("spherical", "kernel_lstm_lm_swb", ("--output-bias", "false", "--epsilon", 0.1)),
+    "taylor transformer": Model("taylor", "kernel_transformer_lm_gpt", ("--share-decoder-input-output-embed",)),
+    "spherical transformer": Model("spherical", "kernel_transformer_lm"),
+    "taylor translation": Model("taylor", TRANSLATION, ("--output-bias", "true")),
+    "spherical translation": Model("spherical", TRANSLATION),
+}
+
+
+def spherical_training(name, data, folder, *options):
+    """fairseq-train on one of MODELS."""
+    model = MODELS[name]
+    train = mt_training if model.arch == TRANSLATION else lm_training
+    return train(
+        data, folder, "--label-smoothing", 0, "--output-layer", model.layer, *model.options, *options, arch=model.arch,
+        criterion=f"log_{model.layer}_softmax",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trainings(lm_data, mt_data, tmp_path_factory):
+    """One of each of MODELS, queued."""
+    folder, queued = tmp_path_factory.mktemp("spherical"), {}
+    for name, model in MODELS.items():
+        data = mt_data if model.arch == TRANSLATION else lm_data
+        queued[name] = folder / name, later(*spherical_training(name, data, folder / name))
+    return queued
+
+
+@pytest.fixture
+def model_of(trainings):
+    def wait(name):
+        folder, queued = trainings[name]
+        return Trained(folder, succeeded(queued.result()))
+
+    return wait
+
+
+def top10_error(model, task):
+    """The share of validation tokens whose word is not among the ten of the highest log-probabilities."""
+    missed, tokens = 0, 0
+    for batch in batches(task):
+        kept = batch["target"].ne(task.target_dictionary.pad())
+        likeliest = scores(model, batch).topk(10).indices
+        missed += likeliest.ne(batch["target"].unsqueeze(2)).all(2)[kept].sum().item()
+        tokens += kept.sum().item()
+    return missed / tokens
+
+
+# training and evaluation
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_train(name, model_of):
+    """The loss falls; the saved model has the loss and the top-10 error that validation logged."""
+    trained = model_of(name)
+    epochs, valid = logged(trained.result, "train"), logged(trained.result, "valid")
+    assert epochs[-1]["loss"] < epochs[0]["loss"] < 6
+    assert valid[-1]["loss"] == valid[-1]["nll_loss"]
+    assert valid[-1]["ppl"] == pytest.approx(2 ** valid[-1]["loss"], rel=2e-3)  # logged to 3 decimals
+    model, task = load(trained.folder)
+    assert loss_of(model, task) == pytest.approx(valid[-1]["loss"], abs=1e-3)
+    assert 0 < valid[-1]["top10_error"] < 1
+    assert valid[-1]["top10_error"] == pytest.approx(top10_error(model, task), abs=1e-4)
+    assert all("top10_error" not in line for line in epochs)
+    layer, options = model.decoder.output_projection, MODELS[name].options
+    assert (layer.bias is None) == ("false" in options)
+    assert (layer.weight is model.decoder.embed_tokens.weight) == ("--share-decoder-input-output-embed" in options)
+
+
+def test_epsilon_is_the_option_s(model_of):
+    """0.0198 by default; a checkpoint's model has the one it was trained with."""
+    assert load(model_of("spherical lstm").folder)[0].decoder.output_projection.function.epsilon == 0.1
+    assert load(model_of("spherical transformer").folder)[0].decoder.output_projection.function.epsilon == 0.0198
+
+
+@pytest.mark.parametrize("name", ["taylor lstm", "spherical transformer"])
+def test_eval_lm(name, model_of, lm_data):
+    """fairseq-eval-lm finds the loss that training logged."""
+    trained = model_of(name)
+    result = fairseq(
+        "eval_lm", lm_data, "--path", trained.last, "--gen-subset", "valid", *LM_TASK[2:], "--batch-size", 8
+    )
+    found = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
+    assert found == pytest.approx(logged(trained.result, "valid")[-1]["loss"], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["taylor lstm", "spherical transformer", "spherical translation"])
+def test_generate(name, model_of, lm_data, mt_data):
+    """fairseq-generate: two hypotheses of each sentence, the scores being log-probabilities."""
+    task = (mt_data,) if MODELS[name].arch == TRANSLATION else (lm_data, *LM_TASK, "--prefix-size", 2)
+    result = fairseq(
+        "generate", *task, "--path", model_of(name).last, "--gen-subset", "test", "--batch-size", 8, *ALL_SENTENCES,
+        "--beam", 3, "--nbest", 2, "--max-len-b", 12,
+    )  # fmt: skip
+    lines = [line.split("\t") for line in result.out.splitlines()]
+    sentences = [line for line in lines if line[0].startswith("T-")]
+    hypotheses = [line for line in lines if line[0].startswith("H-")]
+    assert len(hypotheses) == 2 * len(sentences) > 20
+    assert all(math.isfinite(float(score)) and float(score) < 0 for _, score, _ in hypotheses)
+
+
+@pytest.mark.parametrize("name", ["taylor lstm", "spherical lstm", "spherical transformer", "spherical translation"])
+def test_stock_criterion_gives_the_same_loss(name, model_of):
+    """cross_entropy on the same model: loss, gradients and logs, in training and validation."""
+    model, task = load(model_of(name).folder)
+    batch, results = padded_batch(task), []
+    for criterion in (CRITERIONS[MODELS[name].layer](task, False), CrossEntropyCriterion(task, False)):
+        loss, sample_size, log = criterion(model.train(), batch)
+        found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        with torch.no_grad():
+            torch.testing.assert_close(criterion(model.eval(), batch)[0], loss.detach(), rtol=1e-5, atol=0)
+        results.append((loss, found, sample_size, log["ntokens"]))
+    (ours, found, *sizes), (stock, stock_found, *stock_sizes) = results
+    torch.testing.assert_close(ours, stock, rtol=1e-5, atol=0)
+    torch.testing.assert_close(found, stock_found, rtol=1e-3, atol=1e-4)
+    assert sizes == stock_sizes
+    each, _, _ = CRITERIONS[MODELS[name].layer](task, False)(model, batch, reduce=False)
+    torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
+    assert each.view_as(batch["target"])[batch["target"].eq(task.target_dictionary.pad())].eq(0).all()
+
+
+# the start
+
+
+@pytest.mark.parametrize("layer", CRITERIONS)
+@pytest.mark.parametrize(
+    "name,model",
+    [
+        ("taylor lstm", KernelLSTMLanguageModel),
+        ("spherical transformer", KernelTransformerLanguageModel),
+        ("spherical translation", KernelTransformer),
+    ],
+)
+def test_a_new_model_is_the_prior(name, model, layer, model_of):
+    """By default its words have their shares of the training data, </s> counted, one added to each count."""
+    _, task = load(model_of(name).folder)
+    saved = torch.load(model_of(name).last, weights_only=True)["cfg"]["model"]
+    new = model.build_model(Namespace(**{**saved, "output_layer": layer, "output_bias": None}), task).eval()
+    pad = task.target_dictionary.pad()
+    counts = torch.ones(len(task.target_dictionary), dtype=torch.float64)
+    for batch in batches(task, "train"):
+        target = batch["target"].flatten()
+        counts += torch.bincount(target[target != pad], minlength=len(counts))
+    found = scores(new, padded_batch(task)).double()
+    prior = (counts / counts.sum()).log()
+    torch.testing.assert_close(found, prior.expand_as(found), rtol=1e-4, atol=1e-4)
+
+
+def test_training_starts_from_the_prior(model_of, lm_data, tmp_path):
+    """The first validation, after a step of size 0, finds the cross-entropy of the words' prior."""
+    _, task = load(model_of("taylor lstm").folder)
+    pad = task.target_dictionary.pad()
+    words = {
+        split: torch.cat([batch["target"][batch["target"] != pad] for batch in batches(task, split)])
+        for split in ("train", "valid")
+    }
+    prior = torch.bincount(words["train"], minlength=len(task.target_dictionary)) + 1.0
+    expected = -(prior / prior.sum()).log2()[words["valid"]].mean().item()
+    result = fairseq(*spherical_training("taylor lstm", lm_data, tmp_path, "--max-update", 1, "--lr", 0))
+    assert logged(result, "valid")[0]["loss"] == pytest.approx(expected, abs=1e-3)
+
+
+# top10_error of kernel mixtures
+
+
+@pytest.fixture(scope="module")
+def mixture(lm_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mixture-top10")
+    options = ("--kernels", "lin,log", "--report-top10-error", "--max-update", 10)
+    return Trained(folder, fairseq(*lm_training(lm_data, folder, *options)))
+
+
+def test_mixtures_report_the_top10_error(mixture):
+    """In validation, that of the log-probabilities; where it isn't asked for there is none."""
+    valid = logged(mixture.result, "valid")[-1]
+    model, task = load(mixture.folder)
+    assert 0 < valid["top10_error"] < 1
+    assert valid["top10_error"] == pytest.approx(top10_error(model, task), abs=1e-4)
+    assert all("top10_error" not in line for line in logged(mixture.result, "train"))
+    with torch.no_grad():
+        logs = [
+            KernelMixtureCrossEntropy(task, False, 0.0, 0.0, *asked)(model, batches(task)[0])[2]
+            for asked in ((), (True,))
+        ]
+    assert ["top10_errors" in log for log in logs] == [False, True]
+
+
+# mistakes
+
+TAYLOR, SPHERICAL = (("--output-layer", layer) for layer in CRITERIONS)
+# criterion, options, and what the line must say
+MISTAKES = {
+    "taylor checkpoint, spherical model": (
+        "log_spherical_softmax",
+        (*SPHERICAL, "--save-dir", "taylor lstm"),
+        ["'taylor'", "'spherical'", "--output-layer", "--save-dir"],
+    ),
+    "taylor checkpoint, kernels": (
+        "kernel_mixture_cross_entropy",
+        ("--kernels", "log", "--save-dir", "taylor lstm"),
+        ["'taylor'", "'log'", "--output-layer", "--save-dir"],
+    ),
+    "spherical checkpoint with a bias": (
+        "log_spherical_softmax",
+        (*SPHERICAL, "--save-dir", "spherical lstm"),
+        ["bias", "--output-bias", "--save-dir"],
+    ),
+    "kernels": ("log_taylor_softmax", (*TAYLOR, "--kernels", "log"), ["--kernels", "--output-layer taylor", "leave"]),
+    "untied": (
+        "log_spherical_softmax",
+        (*SPHERICAL, "--untied-projections"),
+        ["--untied-projections", "--output-layer spherical", "leave"],
+    ),
+    "unknown layer": (
+        "log_taylor_softmax",
+        ("--output-layer", "tailor"),
+        ["--output-layer tailor", "kernels, taylor, spherical"],
+    ),
+    "epsilon": ("log_spherical_softmax", (*SPHERICAL, "--epsilon", 0), ["epsilon=0", "> 0"]),
+    "label smoothing": ("log_taylor_softmax", (*TAYLOR, "--label-smoothing", 0.1), ["--label-smoothing 0.1", "leave"]),
+    "label smoothing of spherical": (
+        "log_spherical_softmax",
+        (*SPHERICAL, "--label-smoothing", 0.1),
+        ["--label-smoothing 0.1", "leave"],
+    ),
+    "mixture's criterion on taylor": (
+        "kernel_mixture_cross_entropy",
+        TAYLOR,
+        ["kernel_mixture_cross_entropy", "TaylorSoftmax", "kernel mixture", "--criterion"],
+    ),
+    "taylor's on kernels": (
+        "log_taylor_softmax",
+        ("--kernels", "log"),
+        ["log_taylor_softmax", "GeneralizedSoftmax", "--output-layer taylor"],
+    ),
+    "taylor's on spherical": (
+        "log_taylor_softmax",
+        SPHERICAL,
+        ["log_taylor_softmax", "SphericalSoftmax", "--output-layer taylor"],
+    ),
+    "spherical's on a stock model": (
+        "log_spherical_softmax",
+        ("--arch", "lstm_lm"),
+        ["log_spherical_softmax", "fairseq's own", "--output-layer spherical", "--arch kernel_lstm_lm"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def mistakes(trainings, lm_data, tmp_path_factory):
+    """The commands, queued after the trainings whose checkpoints they find, and these checkpoints."""
+    folder = tmp_path_factory.mktemp("spherical-mistakes")
+    saved = {name: (trained, succeeded(queued.result())) for name, (trained, queued) in trainings.items()}
+    before = {trained: (trained / "checkpoint_last.pt").read_bytes() for trained, _ in saved.values()}
+    commands = {}
+    for name, (criterion, options, _) in MISTAKES.items():
+        options = [saved[option][0] if option in saved else option for option in options]
+        commands[name] = later(*lm_training(lm_data, folder, "--max-update", 30, *options, criterion=criterion))
+    return commands, before
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_one_clear_line(name, mistakes):
+    """A non-zero exit, no traceback, and a last line that names the mistake and what to do."""
+    result = mistakes[0][name].result()
+    assert result.code is not None and result.code > 0, result.text[-2000:]
+    assert "Traceback" not in result.text, result.text[-2000:]
+    last = result.err.strip().splitlines()[-1]
+    assert all(part in last for part in MISTAKES[name][2]), result.err[-2000:]
+
+
+def test_refused_trainings_leave_the_checkpoints_alone(mistakes):
+    commands, before = mistakes
+    for queued in commands.values():
+        queued.result()
+    assert all((folder / "checkpoint_last.pt").read_bytes() == content for folder, content in before.items())
