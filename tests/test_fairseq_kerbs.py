@@ -1,0 +1,199 @@
+"""KerBS through fairseq's own commands: training, logs, resuming, input embeddings, decoding, analysis, mistakes."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+from fairseq_commands import (
+    ALL_SENTENCES,
+    LM_TASK,
+    USER_DIR,
+    Trained,
+    fairseq,
+    later,
+    lm_training,
+    logged,
+    mt_training,
+    start,
+    succeeded,
+)
+from test_fairseq_lm import batches, load, loss_of, parameters, scores
+
+KERBS = ("--output-layer", "kerbs", "--kerbs-reallocate-every", 4, "--kerbs-share", 0.1, "--kerbs-rate", 0.2)
+TRANSLATION = "kernel_transformer_iwslt_de_en"
+MODELS = {
+    "lstm": ("kernel_lstm_lm",),
+    "prior": ("kernel_lstm_lm_swb", "--kerbs-input", "prior", "--output-bias", "prior"),
+    "posterior": ("kernel_lstm_lm", "--kerbs-input", "posterior", "--kerbs-kernel", "positive", "--senses", 60),
+    "transformer": ("kernel_transformer_lm", "--kerbs-kernel", "none", "--label-smoothing", 0.1),
+    "translation": (TRANSLATION, "--senses", "2x", "--kerbs-theta", 0.5),
+}
+
+
+def command(name, data, folder, *options):
+    arch, *own = MODELS[name]
+    train = mt_training if arch == TRANSLATION else lm_training
+    return train(data, folder, *KERBS, *own, *options, arch=arch, criterion="kerbs_cross_entropy")
+
+
+@pytest.fixture(scope="module")
+def trainings(lm_data, mt_data, tmp_path_factory):
+    """One of each of MODELS, queued."""
+    folder = tmp_path_factory.mktemp("kerbs")
+    return {
+        name: (folder / name, later(*command(name, mt_data if arch == TRANSLATION else lm_data, folder / name)))
+        for name, (arch, *_) in MODELS.items()
+    }
+
+
+@pytest.fixture
+def model(request, trainings):
+    folder, queued = trainings[request.param]
+    return request.param, Trained(folder, succeeded(queued.result()))
+
+
+def models(*names):
+    return pytest.mark.parametrize("model", names or MODELS, indirect=True)
+
+
+@models()
+def test_training(model):
+    """The loss falls, senses move, and the log says so."""
+    name, trained = model
+    lines = logged(trained.result, "train_inner")
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.1
+    assert lines[-1]["senses_moved"] > 0
+    assert ("mean_theta" in lines[-1]) == (name != "transformer")
+    assert "update 4: moved" in trained.result.text
+    state = parameters(trained.folder)
+    home = state["decoder.output_projection.sense_word"]
+    assert not torch.equal(home, torch.arange(len(home)) % (1 + int(home.max())))
+
+
+@models("lstm", "prior", "posterior", "transformer")
+def test_the_logged_loss_is_that_of_the_distribution(model):
+    name, trained = model
+    lm, task = load(trained.folder)
+    assert logged(trained.result, "valid")[-1]["nll_loss"] == pytest.approx(loss_of(lm, task), abs=2e-3)
+    for batch in batches(task)[:1]:
+        torch.testing.assert_close(scores(lm, batch).exp().sum(-1), torch.ones(batch["target"].shape))
+
+
+@models("posterior", "prior")
+def test_step_by_step_is_the_whole_sequence(model):
+    """Decoding with the cached state, whose input embedding needs the last context vector."""
+    _, trained = model
+    lm, task = load(trained.folder)
+    [batch, *_] = batches(task)
+    tokens = batch["net_input"]["src_tokens"]
+    whole, state = scores(lm, batch), {}
+    with torch.no_grad():
+        steps = [
+            lm.get_normalized_probs(lm.decoder(tokens[:, : i + 1], incremental_state=state), log_probs=True)
+            for i in range(tokens.size(1))
+        ]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_the_posterior_embeds_by_equation_6(trainings):
+    """sum_j p(s = <i,j> | y = i, h) w_<i,j> with the previous context vector."""
+    folder, queued = trainings["posterior"]
+    succeeded(queued.result())
+    lm, _ = load(folder)
+    layer, context = lm.decoder.output_projection, torch.randn(5, 16)
+    words = torch.tensor([4, 5, 6, 7, 8])
+    probabilities = torch.softmax(layer.sense_scores(context), dim=1)
+    expected = []
+    for row, word in zip(probabilities, words):
+        own = layer.sense_word == word
+        expected.append((row[own] / row[own].sum()) @ layer.weight[own])
+    torch.testing.assert_close(lm.decoder.embed_tokens(words, context), torch.stack(expected))
+
+
+@models("lstm")
+def test_eval_lm(model, lm_data):
+    _, trained = model
+    task = ("--task", "language_modeling", "--sample-break-mode", "complete", "--tokens-per-sample", 12)
+    result = fairseq("eval_lm", lm_data, "--path", trained.last, "--gen-subset", "valid", *task, *ALL_SENTENCES)
+    assert f"Loss (base 2): {logged(trained.result, 'valid')[-1]['nll_loss']:.3f}"[:-1] in result.text
+
+
+@models("translation")
+def test_generate(model, mt_data):
+    _, trained = model
+    result = fairseq("generate", mt_data, "--path", trained.last, "--beam", 3, *ALL_SENTENCES)
+    assert result.out.count("\nH-") == 21
+
+
+@models("lstm", "posterior")
+def test_generate_from_a_language_model(model, lm_data):
+    _, trained = model
+    search = ("--beam", 2, "--max-len-b", 5)
+    result = fairseq("generate", lm_data, "--path", trained.last, *LM_TASK, *search, *ALL_SENTENCES)
+    assert "\nH-" in result.out
+
+
+def test_resumed_is_uninterrupted(trainings, lm_data, tmp_path):
+    """Killed after a save and started again: the same parameters, senses and averages."""
+    folder, queued = trainings["lstm"]
+    succeeded(queued.result())
+    options = ("--save-interval-updates", 5, "--update-epoch-batch-itr", "True")
+    whole = tmp_path / "whole"
+    fairseq(*command("lstm", lm_data, whole, *options))
+    halves = tmp_path / "halves"
+    assert start(*command("lstm", lm_data, halves, *options), kill_at=13).wait().code != 0
+    fairseq(*command("lstm", lm_data, halves, *options))
+    one, other = parameters(whole), parameters(halves)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@models("lstm")
+def test_what_it_learned(model, lm_data, tmp_path):
+    """scripts/kerbs_senses.sh: a table, its JSON and a plot."""
+    _, trained = model
+    script = USER_DIR.parent / "scripts" / "kerbs_senses.sh"
+    run = ["bash", script, lm_data, trained.last, "--out", tmp_path / "out"]
+    result = subprocess.run(run, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "out" / "senses.json").read_text())
+    assert sum(record["words_by_senses"].values()) == 24
+    for row in record["words"]:
+        assert row["word"] in result.stdout
+        assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
+    assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
+
+
+MISTAKES = {
+    "criterion": (("--criterion", "kernel_mixture_cross_entropy"), "kerbs_cross_entropy|needs a kernel mixture"),
+    "senses": (("--senses", "many"), "--senses many"),
+    "too few": (("--senses", 3), "senses=3"),
+    "kernel": (("--kerbs-kernel", "rbf"), "--kerbs-kernel rbf"),
+    "maximum": (("--kerbs-max-senses", 2), "at most 2"),
+    "share": (("--share-decoder-input-output-embed",), "several vectors"),
+    "input": (("--kerbs-input", "tied"), "--kerbs-input tied"),
+    "sizes": (("--kerbs-input", "prior", "--decoder-out-embed-dim", 8), "16 and 8"),
+    "kernels": (("--kernels", "log"), "--kernels has no meaning"),
+}
+
+
+@pytest.fixture(scope="module")
+def mistakes(lm_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mistakes")
+    return {name: later(*command("lstm", lm_data, folder / name, *options)) for name, (options, _) in MISTAKES.items()}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_one_clear_line(name, mistakes):
+    result = mistakes[name].result()
+    assert result.code != 0
+    assert "Traceback" not in result.text
+    last = result.err.strip().splitlines()[-1]
+    assert any(said in last for said in MISTAKES[name][1].split("|")), last
+
+
+def test_senses_without_a_checkpoint(lm_data, stock_lm):
+    script = USER_DIR.parent / "scripts" / "kerbs_senses.sh"
+    result = subprocess.run(["bash", script, lm_data, stock_lm.last], capture_output=True, text=True)
+    assert result.returncode != 0 and "has no senses" in result.stderr and "Traceback" not in result.stderr

@@ -1,0 +1,518 @@
+"""KerBS: kernel, distribution, loss and gradients against the paper's equations, and the allocation of senses."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from test_generalized_softmax import Memory
+
+from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
+from fairseq_kernels.output_layers.kerbs_kernel import bayesian_kernel
+
+MODES = {"kernel": {}, "positive": {"positive_only": True}, "inner product": {"kernel": False}}
+THETAS = (-5.0, -1.0, -0.3, -1e-2, -1e-5, 0.0, 1e-9, 1e-4, 5e-3, 2e-2, 0.5, 1.0, 5.0)
+
+
+def make(words=11, dim=7, senses=25, seed=0, thetas=(-5.0, 5.3), dtype=torch.float64, **options):
+    """A layer with random vectors and biases, its theta spread evenly past 0, its senses at random words."""
+    torch.manual_seed(seed)
+    layer = KerBSoftmax(dim, words, senses=senses, **options).to(dtype)
+    with torch.no_grad():
+        layer.weight.normal_()
+        if layer.theta is not None:
+            layer.theta.copy_(torch.linspace(*thetas, senses))
+        if layer.bias is not None:
+            layer.bias.normal_()
+        layer.sense_word[words:] = torch.randint(words, (senses - words,))
+    return layer
+
+
+def inputs(layer, tokens=9, seed=1):
+    torch.manual_seed(seed)
+    features = torch.randn(tokens, layer.embed_dim, dtype=layer.weight.dtype).requires_grad_()
+    return features, torch.randint(layer.num_embeddings, (tokens,))
+
+
+def equation_9(features, layer):
+    """K_theta(h, w) of every sense, as printed, with the word's bias."""
+    length = features.norm(dim=1, keepdim=True) * layer.weight.norm(dim=1)
+    scores = features @ layer.weight.T
+    if layer.theta is not None:
+        theta = layer.theta
+        alpha = -theta / (2 * (torch.exp(-theta) + theta - 1))
+        curved = length * (alpha * torch.exp(-theta * scores / length) - alpha)
+        scores = torch.where(scores > 0, curved, scores) if layer.positive_only else curved
+    return scores if layer.bias is None else scores + layer.bias[layer.sense_word]
+
+
+def plain(features, layer):
+    """log p(y) by Eq. 4 and 5, (N, V)."""
+    senses = torch.softmax(equation_9(features, layer), dim=1)
+    words = [senses[:, layer.sense_word == word].sum(1) for word in range(layer.num_embeddings)]
+    return torch.stack(words, dim=1).log()
+
+
+def smoothed(log_p, target, epsilon):
+    words = log_p.size(1)
+    shares = torch.full_like(log_p, epsilon / (words - 1)).scatter(1, target.unsqueeze(1), 1 - epsilon)
+    return -(shares * log_p).sum(1)
+
+
+def gradients(value, features, layer):
+    return torch.autograd.grad(value, [features, *layer.parameters()], retain_graph=True)
+
+
+def close(found, expected, tolerance=1e-9):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+# kernel and distribution
+
+
+@pytest.mark.parametrize("theta", [t for t in THETAS if abs(t) >= 1e-2])
+def test_the_kernel_is_equation_9(theta):
+    """In float64, away from theta = 0, where the printed form loses its digits."""
+    cosine = torch.linspace(-1, 1, 21, dtype=torch.float64).unsqueeze(1)
+    theta = torch.tensor([theta], dtype=torch.float64)
+    alpha = -theta / (2 * (torch.exp(-theta) + theta - 1))
+    expected = alpha * torch.exp(-theta * cosine) - alpha
+    torch.testing.assert_close(bayesian_kernel(cosine, theta), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernel_around_zero(dtype):
+    """The series c + theta (c/3 - c^2/2), in value and slope, through 0."""
+    cosine = torch.linspace(-1, 1, 21, dtype=dtype).unsqueeze(1)
+    theta = torch.tensor([-1e-5, 0.0, 1e-12, 1e-5], dtype=dtype, requires_grad=True)
+    value = bayesian_kernel(cosine, theta)
+    slope = cosine / 3 - cosine.square() / 2
+    torch.testing.assert_close(value, cosine + theta * slope, rtol=1e-6, atol=1e-6)
+    [gradient] = torch.autograd.grad(value.sum(), theta)
+    torch.testing.assert_close(gradient, slope.sum().expand(4), rtol=1e-3, atol=1e-4)
+
+
+def test_the_kernel_is_smooth_where_it_switches():
+    """Slopes by theta just below and above the switch to the closed form agree."""
+    cosine = torch.tensor([[0.8]], dtype=torch.float32)
+    switch = torch.finfo(torch.float32).eps ** 0.25
+    theta = torch.tensor([switch * 0.999, switch * 1.001], requires_grad=True)
+    [gradient] = torch.autograd.grad(bayesian_kernel(cosine, theta).sum(), theta)
+    torch.testing.assert_close(gradient[0], gradient[1], rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("mode", MODES)
+def test_forward_is_the_plain_formula(mode, bias):
+    layer = make(bias=bias, **MODES[mode])
+    features, _ = inputs(layer)
+    log_p, expected = layer(features), plain(features, layer)
+    torch.testing.assert_close(log_p, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(log_p.exp().sum(1), torch.ones(9, dtype=torch.float64))
+    upstream = torch.randn_like(log_p)
+    close(gradients((log_p * upstream).sum(), features, layer), gradients((expected * upstream).sum(), features, layer))
+
+
+def test_one_sense_without_theta_is_lin():
+    lin = GeneralizedSoftmax(7, 11, bias=False).double()
+    for options in ({}, {"kernel": False}):
+        layer = KerBSoftmax(7, 11, senses=11, **options).double()
+        layer.weight.data.copy_(lin.weight.data)
+        features, target = inputs(layer)
+        torch.testing.assert_close(layer(features), lin(features), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(layer.nll(features, target), lin.nll(features, target), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("mode", MODES)
+def test_nll_is_the_plain_formula(mode, smoothing, bias):
+    layer = make(bias=bias, **MODES[mode])
+    features, target = inputs(layer)
+    expected = smoothed(plain(features, layer), target, smoothing)
+    for budget in (1, 3000, None):
+        layer.memory_budget = budget
+        summed = layer.nll(features, target, label_smoothing=smoothing)
+        torch.testing.assert_close(summed, expected.sum())
+        close(gradients(summed, features, layer), gradients(expected.sum(), features, layer))
+    single = layer.nll(features, target, label_smoothing=smoothing, reduction="none")
+    torch.testing.assert_close(single, expected)
+    weights = torch.rand(9, dtype=torch.float64)
+    close(gradients((single * weights).sum(), features, layer), gradients((expected * weights).sum(), features, layer))
+
+
+@pytest.mark.parametrize("theta", THETAS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_theta_s_gradient(theta, smoothing):
+    """From -5 to 5 through 0, against central differences, where one sense has it and where all have."""
+    for everywhere in (True, False):
+        layer = make(thetas=(theta, theta) if everywhere else (-2.0, 3.0))
+        layer.theta.data[4] = theta
+        features, target = inputs(layer)
+        [gradient] = torch.autograd.grad(layer.nll(features, target, label_smoothing=smoothing), [layer.theta])
+        values = []
+        for step in (1e-4, -1e-4):
+            layer.theta.data[4] = theta + step
+            values.append(layer.nll(features, target, label_smoothing=smoothing).item())
+        assert gradient[4].item() == pytest.approx((values[0] - values[1]) / 2e-4, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_float32_agrees_with_float64(mode):
+    for thetas in ((-5.0, 5.0), (-1e-3, 1e-3), (0.0, 0.0), (0.02, 0.1)):
+        layer = make(thetas=thetas, **MODES[mode])
+        features, target = inputs(layer)
+        expected = gradients(layer.nll(features, target), features, layer)
+        single = copy.deepcopy(layer).float()
+        short = features.detach().float().requires_grad_()
+        found = gradients(single.nll(short, target), short, single)
+        close([part.double() for part in found], expected, tolerance=2e-4)
+
+
+def test_extreme_theta_and_norms_are_finite():
+    layer = make(thetas=(-200.0, 200.0), dtype=torch.float32)
+    for scale in (1e-4, 1e3):
+        features = (torch.randn(5, 7) * scale).requires_grad_()
+        value = layer.nll(features, torch.arange(5))
+        assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
+    features = torch.zeros(2, 7, requires_grad=True)
+    value = layer.nll(features, torch.arange(2))
+    assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
+
+
+def test_nothing_to_learn_from():
+    layer = make()
+    features, target = inputs(layer, tokens=3)
+    assert layer.nll(features, torch.full((3,), 1), ignore_index=1).item() == 0
+    value = layer.nll(features[:0], target[:0])
+    assert value.item() == 0
+    assert all(not part.any() for part in torch.autograd.grad(value, list(layer.parameters())))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_no_tensor_of_tokens_by_senses(smoothing):
+    """The largest new tensor is a chunk's, or a gradient's."""
+    layer = make(words=50, dim=4, senses=150, memory_budget=150 * 8 * 3 * 10)
+    features, target = inputs(layer, tokens=400)
+    with Memory() as memory:
+        layer.nll(features, target, label_smoothing=smoothing).backward()
+    assert memory.numel < 2000  # of 400 x 150 = 60,000; the features have 1,600
+
+
+def test_rank_counts_the_more_probable_words():
+    layer = make()
+    features, target = inputs(layer)
+    log_p = plain(features, layer)
+    expected = (log_p > log_p.gather(1, target.unsqueeze(1))).sum(1)
+    assert torch.equal(layer.rank(features, target), expected)
+
+
+# senses of words
+
+
+def test_senses_start_out_evenly():
+    layer = KerBSoftmax(4, 5, senses=13)
+    assert torch.bincount(layer.sense_word).tolist() == [3, 3, 3, 2, 2]
+    assert KerBSoftmax(4, 5).num_senses == 15
+    assert layer.weight.shape == (13, 4) and layer.theta.shape == (13,) and layer.bias is None
+
+
+def test_the_table_follows_the_senses():
+    layer = make()
+    for _ in range(2):
+        table = layer.word_senses()
+        for word in range(11):
+            own = [sense for sense in table[word].tolist() if sense >= 0]
+            assert own == (layer.sense_word == word).nonzero().squeeze(1).tolist()
+        layer.sense_word[20] = (layer.sense_word[20] + 1) % 11
+
+
+def test_prior_start():
+    layer = KerBSoftmax(4, 5, senses=13, bias=True, theta=0.5)
+    layer.set_log_prior([0, 9, 4, 1, 6])
+    expected = torch.tensor([1.0, 10, 5, 2, 7]) / 25
+    torch.testing.assert_close(layer(torch.zeros(4)).exp(), expected)
+
+
+@pytest.mark.parametrize(
+    "options,said",
+    [
+        ({"senses": 4}, "senses=4"),
+        ({"senses": 21, "allocation": AllocationSettings()}, "at most 4"),
+    ],
+)
+def test_wrong_numbers_of_senses(options, said):
+    with pytest.raises(ValueError, match=said):
+        KerBSoftmax(4, 5, **options)
+
+
+@pytest.mark.parametrize(
+    "option", ["every", "rate", "minimum", "maximum", "share", "frequent"],
+)
+def test_wrong_allocation_settings(option):
+    with pytest.raises(ValueError, match=f"{option}=0 is not allowed"):
+        AllocationSettings(**{option: 0})
+
+
+# allocation
+
+
+def allocated(words=6, dim=4, senses=12, seed=0, **settings):
+    settings = {"every": 5, "rate": 0.5, "share": 0.5, "frequent": 1.0, **settings}
+    torch.manual_seed(seed)
+    return KerBSoftmax(dim, words, senses=senses, allocation=AllocationSettings(**settings)).train()
+
+
+def observe(layer, features, target, updates):
+    """One training batch as fairseq runs it: the number of updates first."""
+    layer.set_num_updates(updates)
+    layer.nll(features, target).backward()
+
+
+def test_moving_averages():
+    """Eq. 12 and 13 a token at a time, only where the target is the word; p(s | y) in the place of p(s)."""
+    layer = allocated(every=1000)
+    torch.manual_seed(5)
+    log_probability, usage, seen = torch.zeros(6), torch.zeros(12), set()
+    for update in range(4):
+        features, target = torch.randn(7, 4), torch.randint(5, (7,))
+        observe(layer, features, target, update)
+        with torch.no_grad():
+            scores, log_p = layer.sense_scores(features), layer(features)
+        for word in range(6):
+            own = layer.sense_word == word
+            tokens = target == word
+            if not tokens.any():
+                continue
+            mean = log_p[tokens, word].mean()
+            part = torch.softmax(scores[tokens][:, own], dim=1).mean(0)
+            kept = 0.5 ** tokens.sum() if word in seen else 0.0
+            log_probability[word] = kept * log_probability[word] + (1 - kept) * mean
+            usage[own] = kept * usage[own] + (1 - kept) * part
+            seen.add(word)
+    layer.set_num_updates(4)
+    torch.testing.assert_close(layer.allocation.log_probability, log_probability)
+    torch.testing.assert_close(layer.allocation.usage, usage)
+
+
+def test_micro_batches_are_one_update():
+    """Two batches of one update count once each; the same number again, as on loading, changes nothing."""
+    once, twice = allocated(every=1000), allocated(every=1000)
+    features, target = torch.randn(8, 4), torch.randint(6, (8,))
+    observe(once, features, target, 0)
+    observe(twice, features[:4], target[:4], 0)
+    observe(twice, features[4:], target[4:], 0)
+    for layer in (once, twice):
+        for _ in range(3):
+            layer.set_num_updates(1)
+    for name, buffer in once.allocation.named_buffers():
+        torch.testing.assert_close(buffer, twice.allocation.get_buffer(name))
+
+
+def test_what_does_not_count():
+    """Validation, a loss whose gradient isn't taken, and a batch that fairseq multiplies by 0."""
+    layer = allocated()
+    features, target = torch.randn(8, 4), torch.randint(6, (8,))
+    layer.eval()
+    layer.nll(features, target).backward()
+    layer.train()
+    layer.nll(features, target)
+    (layer.nll(features, target) * 0).backward()
+    with torch.no_grad():
+        layer.nll(features, target)
+    assert not layer.allocation.pending_occurrences.any()
+    layer.nll(features, target, reduction="none").sum().backward()
+    assert layer.allocation.pending_occurrences.sum() == 8
+
+
+def prepared(**settings):
+    """Word 5 predicted worst, the second senses of words 0 and 1 idle."""
+    layer = allocated(**settings)
+    layer.allocation.occurrences.fill_(10)
+    layer.allocation.log_probability.copy_(torch.tensor([-1.0, -2, -3, -4, -5, -9]))
+    layer.allocation.usage.fill_(0.5)
+    layer.allocation.usage[6], layer.allocation.usage[7] = 0.01, 0.02
+    return layer
+
+
+def test_the_least_used_sense_moves_to_the_worst_word():
+    layer = prepared(share=1 / 6, noise=0.0)
+    layer.theta.data.copy_(torch.arange(12.0))
+    layer.allocation.usage[11] = 0.6  # the sense of word 5 that is used most
+    moves = layer.allocation.reallocate(layer, 5)
+    assert moves == [(6, 0, 5)]
+    assert torch.bincount(layer.sense_word).tolist() == [1, 2, 2, 2, 2, 3]
+    torch.testing.assert_close(layer.weight[6], layer.weight[11])
+    assert layer.theta[6] == 11
+    assert layer.allocation.moves == 1
+
+
+def test_noise_and_the_rest():
+    layer = prepared(share=1 / 6, noise=0.1)
+    before = copy.deepcopy(layer)
+    layer.allocation.reallocate(layer, 5)
+    difference = layer.weight[6] - layer.weight[5]
+    assert 0 < difference.std() < 0.5 * layer.weight[5].std()
+    others = [sense for sense in range(12) if sense != 6]
+    assert torch.equal(layer.weight[others], before.weight[others])
+    assert torch.equal(layer.theta[others], before.theta[others])
+    assert torch.equal(layer.sense_word[others], before.sense_word[others])
+
+
+def test_minimum_and_maximum_hold():
+    layer = prepared(minimum=1, maximum=3)
+    moved, reached = 0, set()
+    for update in range(20):
+        layer.allocation.usage.uniform_()
+        layer.allocation.log_probability.uniform_(-9, 0)
+        moved += len(layer.allocation.reallocate(layer, update))
+        counts = torch.bincount(layer.sense_word, minlength=6)
+        reached |= set(counts.tolist())
+        assert counts.min() >= 1 and counts.max() <= 3 and counts.sum() == 12
+    assert moved > 10 and reached == {1, 2, 3}
+
+
+def test_only_frequent_words_get_senses():
+    layer = prepared(frequent=0.5, share=0.2)
+    layer.allocation.occurrences.copy_(torch.tensor([9.0, 8, 7, 1, 1, 0]))
+    assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
+
+
+def test_reallocation_comes_every_so_many_updates():
+    layer = allocated(every=3, share=1 / 6)
+    moved = []
+    for update in range(8):
+        observe(layer, torch.randn(8, 4), torch.randint(6, (8,)), update)
+        moved.append(int(layer.allocation.moves))
+    assert moved == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_moments_of_moved_senses_are_cleared():
+    layer = prepared(share=1 / 6, every=3)
+    adam = torch.optim.Adam(layer.parameters(), lr=0.0)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    for update in range(1, 3):
+        observe(layer, torch.randn(8, 4), torch.randint(6, (8,)), update)
+        adam.step()
+    before = {name: adam.state[layer.weight][name].clone() for name in ("exp_avg", "exp_avg_sq")}
+    layer.zero_grad()
+    layer.set_num_updates(3)
+    [sense] = layer.allocation.moved.tolist()
+    for parameter in layer.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    other.param_groups[0]["params"][0].grad = torch.ones(2)
+    other.step()
+    adam.step()
+    assert layer.allocation.moved is None
+    for name, decay in (("exp_avg", 0.9), ("exp_avg_sq", 0.999)):
+        assert before[name][sense].any()
+        assert not adam.state[layer.weight][name][sense].any()
+        assert not adam.state[layer.theta][name][sense].any()
+        others = [other for other in range(12) if other != sense]
+        torch.testing.assert_close(adam.state[layer.weight][name][others], decay * before[name][others])
+
+
+def test_half_precision_parameters_are_refused():
+    layer = prepared().half()
+    assert layer.allocation.usage.dtype == torch.float32
+    with pytest.raises(ValueError, match="--amp"):
+        layer.allocation.reallocate(layer, 5)
+
+
+def test_resumed_is_uninterrupted():
+    """Parameters, senses and averages after a save and load in the middle."""
+    torch.manual_seed(3)
+    data = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
+
+    def steps(layer, adam, first, last):
+        for update in range(first, last):
+            adam.zero_grad()
+            observe(layer, *data[update], update)
+            adam.step()
+
+    def start():
+        layer = allocated(every=3)
+        return layer, torch.optim.Adam(layer.parameters(), lr=0.1)
+
+    whole, adam = start()
+    steps(whole, adam, 0, 12)
+    half, adam = start()
+    steps(half, adam, 0, 6)
+    resumed, again = start()
+    resumed.load_state_dict(half.state_dict())
+    again.load_state_dict(adam.state_dict())
+    steps(resumed, again, 6, 12)
+    assert whole.allocation.moves > 0
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_senses_move_to_a_word_of_two_meanings():
+    """Word 1 occurs in two opposite contexts, the others in one; word 4 never does and has a sense to spare: it moves
+    to word 1, whose loss falls below what one sense can reach."""
+    centres = 4 * torch.cat([torch.eye(4), -torch.eye(4)[:1]])
+    contexts = {0: [1], 1: [0, 4], 2: [2], 3: [3]}
+    moving = AllocationSettings(every=20, share=0.25, frequent=1.0, rate=0.1)
+    losses = {}
+    for name, allocation in (("fixed", None), ("moving", moving)):
+        torch.manual_seed(1)
+        layer = KerBSoftmax(4, 5, senses=6, kernel=False, allocation=allocation).train()
+        layer.sense_word.copy_(torch.tensor([0, 1, 2, 3, 4, 4]))
+        adam = torch.optim.Adam(layer.parameters(), lr=0.02)
+        for update in range(300):
+            words = torch.arange(40) % 4
+            choices = [(contexts[word], i // 4) for i, word in enumerate(words.tolist())]
+            places = torch.tensor([own[number % len(own)] for own, number in choices])
+            features = centres[places] + 0.1 * torch.randn(40, 4)
+            adam.zero_grad()
+            layer.set_num_updates(update)
+            loss = layer.nll(features, words) / 40
+            loss.backward()
+            adam.step()
+        losses[name] = loss.item()
+        counts = torch.bincount(layer.sense_word, minlength=5).tolist()
+        assert counts == ([1, 1, 1, 1, 2] if allocation is None else [1, 2, 1, 1, 1])
+    assert losses["moving"] < 0.5 * losses["fixed"]
+
+
+TWO_PROCESSES = """
+import sys, torch
+from torch import distributed
+from fairseq_kernels import AllocationSettings, KerBSoftmax
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+torch.manual_seed(0)
+settings = AllocationSettings(every=2, share=0.5, frequent=1.0, rate=0.3)
+layer = KerBSoftmax(4, 6, senses=12, allocation=settings).train()
+torch.manual_seed(7)
+batches = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
+for update in range(6):
+    features, target = batches[2 * update + rank]
+    layer.set_num_updates(update)
+    layer.nll(features, target).backward()
+layer.set_num_updates(6)
+torch.save(layer.state_dict(), f"{sys.argv[2]}.{rank}")
+"""
+
+
+def test_two_processes_reallocate_identically(tmp_path):
+    """And as one process that sees both batches."""
+    command = [sys.executable, "-c", TWO_PROCESSES]
+    processes = [subprocess.Popen([*command, str(rank), str(tmp_path / "meeting")]) for rank in range(2)]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    first, second = (torch.load(tmp_path / f"meeting.{rank}") for rank in range(2))
+    torch.manual_seed(0)
+    settings = AllocationSettings(every=2, share=0.5, frequent=1.0, rate=0.3)
+    layer = KerBSoftmax(4, 6, senses=12, allocation=settings).train()
+    torch.manual_seed(7)
+    batches = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
+    for update in range(6):
+        for features, target in batches[2 * update : 2 * update + 2]:
+            observe(layer, features, target, update)
+    layer.set_num_updates(6)
+    assert layer.allocation.moves > 0
+    for name, value in layer.state_dict().items():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(value, first[name])
