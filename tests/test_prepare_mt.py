@@ -19,11 +19,6 @@ import pytest
 DATA_PREP = Path(__file__).resolve().parents[1] / "data-prep"
 sys.path.insert(0, str(DATA_PREP))
 
-pytest.importorskip("sacremoses")
-pytest.importorskip("subword_nmt")
-pytest.importorskip("sentencepiece")
-pytest.importorskip("fairseq_cli")
-
 import bitext  # noqa: E402
 import moses  # noqa: E402
 import prepare_iwslt14 as iwslt14  # noqa: E402

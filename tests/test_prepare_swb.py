@@ -460,7 +460,6 @@ def script(*arguments, **environment):
 
 def test_binarised_text_is_the_text(tmp_path):
     """What fairseq reads back is train.txt with <unk> for the words left out."""
-    pytest.importorskip("fairseq")
     from fairseq.data import Dictionary, data_utils
 
     out = tmp_path / "out"

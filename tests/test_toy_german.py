@@ -448,7 +448,6 @@ def script(*arguments):
 
 
 def test_script(tmp_path):
-    pytest.importorskip("fairseq")
     out = tmp_path / "toy"
     command = out, "--train", 300, "--valid", 20, "--test", 30, "--seed", 3
     done = script(*command)
