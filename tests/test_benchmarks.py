@@ -1,0 +1,54 @@
+"""The benchmark scripts run, on sizes that say nothing, and write what README describes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fairseq_commands import USER_DIR
+
+SCRIPTS = USER_DIR.parent / "scripts"
+SMALL = ("--rounds", "1", "--steps", "1", "--threads", "1", "--device", "cpu")
+
+
+def run(script, *options):
+    command = [sys.executable, SCRIPTS / script, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_output_layers(tmp_path):
+    """A table on the screen, a row each with its steps, the ratios of the pairs that were asked for."""
+    names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "factored taylor", "mos 2"]
+    sizes = ("--tokens", 4096, "--words", 300, "--dim", 8)
+    result = run("benchmark_output_layer.py", "--only", *names, *sizes, *SMALL, "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "output_layer.json").read_text())
+    rows = {row["implementation"]: row for row in record["rows"]}
+    assert list(rows) == names
+    assert all("error" not in row and row["seconds"] > 0 and len(row["steps"]) == 1 for row in rows.values())
+    pairs = {(ratio["ours"], ratio["other"]): ratio for ratio in record["comparisons"]}
+    assert set(pairs) == {("lin", "stock"), ("taylor", "stock"), ("taylor", "taylor autograd")}
+    ratio = pairs["lin", "stock"]["time_ratio"]
+    assert ratio == pytest.approx(rows["lin"]["seconds"] / rows["stock"]["seconds"], rel=1e-2)
+    assert record["made"]["versions"]["torch"] and "lin" in result.stdout
+
+
+def test_an_implementation_that_fails_does_not_stop_the_others(tmp_path):
+    result = run("benchmark_output_layer.py", "--only", "liger", "lin", "--tokens", 8, "--words", 30, "--dim", 8, *SMALL)
+    assert result.returncode == 0
+    assert "liger" in result.stderr and "ended with exit code" in result.stdout
+
+
+def test_training_steps(tmp_path):
+    options = ("--rows", "stock", "lin", "--words", 100, "--batch-size", 2, "--length", 4)
+    result = run("benchmark_training.py", *options, *SMALL, "--out", tmp_path / "speed.json")
+    assert result.returncode == 0, result.stderr
+    first, second = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    assert (first["row"], first["speed_ratio"], second["row"]) == ("stock", 1.0, "lin")
+    assert second["words_per_second"] == pytest.approx(8 / min(second["steps"]), rel=0.05)
+
+
+@pytest.mark.parametrize("script", ["benchmark_output_layer.py", "benchmark_training.py"])
+def test_a_wrong_option_is_one_line(script):
+    result = run(script, "--rounds", "few")
+    assert result.returncode == 2 and "--rounds" in result.stderr and "Traceback" not in result.stderr
