@@ -34,7 +34,8 @@ def test_output_layers(tmp_path):
 
 
 def test_an_implementation_that_fails_does_not_stop_the_others(tmp_path):
-    result = run("benchmark_output_layer.py", "--only", "liger", "lin", "--tokens", 8, "--words", 30, "--dim", 8, *SMALL)
+    sizes = ("--tokens", 8, "--words", 30, "--dim", 8)
+    result = run("benchmark_output_layer.py", "--only", "liger", "lin", *sizes, *SMALL)
     assert result.returncode == 0
     assert "liger" in result.stderr and "ended with exit code" in result.stdout
 

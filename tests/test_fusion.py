@@ -1,4 +1,4 @@
-"""The element-wise part compiled, as on a GPU, gives what it gives eagerly; here by torch.compile's code for the CPU."""
+"""The element-wise part compiled, as on a GPU, gives what it gives eagerly; here with torch.compile's CPU code."""
 
 import logging
 import shutil

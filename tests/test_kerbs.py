@@ -494,6 +494,8 @@ for update in range(6):
     layer.nll(features, target).backward()
 layer.set_num_updates(6)
 torch.save(layer.state_dict(), f"{sys.argv[2]}.{rank}")
+distributed.barrier()
+distributed.destroy_process_group()
 """
 
 

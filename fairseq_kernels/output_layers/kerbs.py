@@ -190,7 +190,7 @@ class KerBSPass(LossPass):
             self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
             if layer.theta is not None:
                 self.of_outward, self.of_curved = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
-                self.of_powers = torch.zeros(3, len(self.near_senses), dtype=dtype, device=self.theta.device)
+                self.of_near = torch.zeros_like(self.near_senses, dtype=dtype)
         observes = layer.allocation is not None and with_gradients and layer.training
         self.observed = Observation(layer.allocation) if observes else None
 
@@ -270,10 +270,10 @@ class KerBSPass(LossPass):
             self.of_curved.add_(factor @ own)
         if len(self.near_senses):
             whole = len(self.near_senses) == len(self.theta)
-            power, near = (own, curved) if whole else (own[:, self.near_senses], curved[:, self.near_senses])
-            power = power.clone() if power is product else power
-            for sums in self.of_powers:  # dL/dS e^2, e^3, e^4
-                sums.add_(factor @ power.mul_(near))
+            own, near = (own, curved) if whole else (own[:, self.near_senses], curved[:, self.near_senses])
+            # ((1 + e) log(1 + e) - e) / e, by its series
+            series = near.mul(1 / 12).sub_(1 / 6).mul_(near).add_(1 / 2).mul_(near)
+            self.of_near.add_(factor @ series.mul_(own))
         if self.layer.positive_only:
             product = torch.where(self.positive, product.add_(gradient), gradient * self.divisor)
         else:
@@ -295,9 +295,7 @@ class KerBSPass(LossPass):
             self.of_weight.addcmul_(self.weight, (radial / self.norms).unsqueeze(1))
             curved = self.of_curved if layer.positive_only else self.of_outward
             slope = (along * divisor / self.norms + self.of_outward / theta) / theta
-            square, cube, fourth = self.of_powers
-            near = theta[self.near_senses]
-            slope[self.near_senses] = -(square / 2 - cube / 6 + fourth / 12) / near.square()
+            slope[self.near_senses] = -self.of_near / theta[self.near_senses].square()
             of_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
             inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
             found[layer.theta] = of_theta * inside
