@@ -5,12 +5,15 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands; everything here is too small for two threads
 
 import random  # noqa: E402
+import signal  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from fairseq_commands import Trained, fairseq, later, lm_training, succeeded  # noqa: E402
 
 torch.set_num_threads(1)
+# a shell's background jobs ignore Ctrl-C, and what they start too: the interrupted programs of the tests must not
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def markov_sentences(number):
