@@ -15,17 +15,20 @@ from .output_layers import (
     SphericalSoftmax,
     TaylorSoftmax,
 )
+from .output_layers.factored import FactoredSGD, factored
 
 __version__ = "0.1.0"
 __all__ = [
     "KERNELS",
     "AllocationSettings",
+    "FactoredSGD",
     "GeneralizedSoftmax",
     "KerBSoftmax",
     "Kernel",
     "OutputLayer",
     "SphericalSoftmax",
     "TaylorSoftmax",
+    "factored",
 ]
 
 if importlib.util.find_spec("fairseq") is not None:
