@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .chunked_loss import chunks
+
+TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
 
 
@@ -57,11 +60,12 @@ class SphericalStatistics(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, features, target, weight, bias, sums: WordSums):
-        rows = weight[target]
-        quadratic = features @ sums.gram
-        output = (features * rows).sum(1)
+        quadratic = torch.mm(features, sums.gram)
+        output, square = features.new_empty(len(features)), features.new_empty(len(features))
+        for some in chunks(len(features), TOKENS):
+            torch.linalg.vecdot(features[some], weight[target[some]], out=output[some])
+            torch.linalg.vecdot(features[some], quadratic[some], out=square[some])
         total = features @ sums.weights + sums.biases
-        square = (features * quadratic).sum(1)
         if bias is not None:
             output += bias[target]
             square += 2 * (features @ sums.weighted) + sums.squares
@@ -74,19 +78,26 @@ class SphericalStatistics(torch.autograd.Function):
     @without_autocast
     def backward(ctx, of_output, of_total, of_square):
         features, target, weight, bias, quadratic, total_weights = ctx.saved_tensors
-        of_features = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-            of_features = weight[target].mul_(of_output.unsqueeze(1))
-            of_features.addcmul_(quadratic, of_square.unsqueeze(1), value=2).addr_(of_total, total_weights)
+        wants_features, _, wants_weight, wants_bias, _ = ctx.needs_input_grad
         row, doubled = of_total @ features, 2 * (of_square @ features)
-        if ctx.needs_input_grad[2]:
-            second = features.T @ (features * (2 * of_square).unsqueeze(1))
+        of_features = of_weight = of_bias = None
+        if wants_features:
+            of_features = torch.empty_like(features)
+            for some in chunks(len(features), TOKENS):
+                part = torch.mul(weight[target[some]], of_output[some].unsqueeze(1), out=of_features[some])
+                part.addcmul_(quadratic[some], of_square[some].unsqueeze(1), value=2)
+                part.addr_(of_total[some], total_weights)
+        if wants_weight:
+            second = weight.new_zeros(features.size(1), features.size(1))
+            for some in chunks(len(features), TOKENS):
+                second.addmm_(features[some].T, features[some] * of_square[some].unsqueeze(1), alpha=2)
             if bias is None:
                 of_weight = torch.addmm(row, weight, second)
             else:
                 of_weight = torch.addr(row.expand_as(weight), bias, doubled).addmm_(weight, second)
-            of_weight.index_add_(0, target, features * of_output.unsqueeze(1))
-        if bias is not None and ctx.needs_input_grad[3]:
+            for some in chunks(len(features), TOKENS):
+                of_weight.index_add_(0, target[some], features[some] * of_output[some].unsqueeze(1))
+        if bias is not None and wants_bias:
             of_bias = weight @ doubled + of_total.sum() + 2 * of_square.sum() * bias
             of_bias.index_add_(0, target, of_output)
         return of_features, None, of_weight, of_bias, None
