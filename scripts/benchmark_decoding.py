@@ -10,7 +10,6 @@ Each round times every model once; the table has the fastest round's seconds and
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from argparse import Namespace
@@ -22,6 +21,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels  # noqa: F401  (registers the models)
+from fairseq_kernels.analysis.measurement import provenance
 
 NINE = "lin,log,pow,pol,rbf,ssg,mog,hpb,wav"
 
@@ -90,13 +90,11 @@ def main() -> None:
     for row in rows:
         print(f"{row['kernels']:40} {row['seconds']:8.2f} s   {row['ratio']:.2f} x")
     if args.out:
-        gpu = torch.cuda.get_device_name() if args.device != "cpu" else None
-        machine = {"device": gpu or f"CPU, {torch.get_num_threads()} threads", "platform": platform.platform()}
         settings = {key: value for key, value in vars(args).items() if key not in ("out", "data")}
         record = {
             "command": "python scripts/benchmark_decoding.py DATA_BIN",
             "settings": {**settings, "words": len(task.target_dictionary)},
-            "machine": {**machine, "python": platform.python_version(), "torch": torch.__version__},
+            "made": provenance(),
             "rows": rows,
         }
         args.out.write_text(json.dumps(record, indent=1) + "\n")
