@@ -22,8 +22,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels  # noqa: F401  (registers the models)
 from fairseq_kernels.analysis.measurement import provenance
-
-NINE = "lin,log,pow,pol,rbf,ssg,mog,hpb,wav"
+from fairseq_kernels.kernels import PAPER_KERNELS
 
 
 def build(task, kernels: str, arch: str):
@@ -47,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="data-bin folder of a translation corpus")
     parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en")
-    parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", NINE])
+    parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])
     parser.add_argument("--subset", default="test")
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=32)

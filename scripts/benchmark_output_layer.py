@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fairseq_kernels import GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax
+from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
 from fairseq_kernels.analysis.measurement import measured, provenance
-from fairseq_kernels.output_layers.factored import FactoredSGD, factored
+from fairseq_kernels.analysis.plotting import file_pyplot
+from fairseq_kernels.kernels import PAPER_KERNELS
 
-NINE = "lin,log,pow,pol,rbf,ssg,mog,hpb,wav"
 LEARNING_RATE = 1e-3
 
 
@@ -83,7 +83,7 @@ def ours(implementation: str, words: int, dim: int):
         layer = (TaylorSoftmax if name == "taylor" else SphericalSoftmax)(dim, words, bias=False)
         nn.init.normal_(layer.weight, std=dim**-0.5)
     else:
-        kernels = NINE if name == "nine" else name
+        kernels = list(PAPER_KERNELS) if name == "nine" else name
         layer = GeneralizedSoftmax(dim, words, kernels, bias=False, untied=option == "untied")
     return layer.nll, layer
 
@@ -264,11 +264,7 @@ def show(rows: List[Dict], ratios: List[Dict]) -> None:
 
 def plot(rows: List[Dict], axis: str, path: Path) -> None:
     """Time and memory of a sweep, one curve an implementation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = file_pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
     for place, quantity, label in zip(axes, ("seconds", "mebibytes"), ("seconds a step", "MiB above start")):
         for name in dict.fromkeys(row["name"] for row in rows):

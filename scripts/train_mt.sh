@@ -34,13 +34,13 @@ share=(--share-decoder-input-output-embed)
 if [ -n "$stock" ]; then
     model=(--arch $arch --criterion label_smoothed_cross_entropy --label-smoothing 0.1)
 else
-    model=(--arch kernel_$arch --criterion $(criterion))
-    case $(criterion) in
+    criterion=$(criterion)
+    model=(--arch kernel_$arch --criterion $criterion)
+    case $criterion in
         log_*) ;;  # a spherical loss has no label smoothing
+        kerbs_*) model+=(--label-smoothing 0.1) share=() ;;  # which has several vectors a word to share
         *) model+=(--label-smoothing 0.1) ;;
     esac
-    # KerBS has several vectors a word, the encoder's embedding has one
-    [ "$(criterion)" != kerbs_cross_entropy ] || share=()
 fi
 train "$data" --task translation "${model[@]}" ${share[@]+"${share[@]}"} \
     --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm 0.0 \

@@ -9,7 +9,7 @@ import signal  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from fairseq_commands import Trained, fairseq, later, lm_training, succeeded  # noqa: E402
+from fairseq_commands import awaited, fairseq, later, lm_training  # noqa: E402
 
 torch.set_num_threads(1)
 # a shell's background jobs ignore Ctrl-C, and what they start too: the interrupted programs of the tests must not
@@ -87,23 +87,19 @@ def language_models(lm_data, tmp_path_factory):
     return {name: (folders[name], later(*command)) for name, command in trainings.items()}
 
 
-def trained(folder, queued):
-    return Trained(folder, succeeded(queued.result()))
-
-
 @pytest.fixture(scope="session")
 def mixture_lm(language_models):
     """A trained LSTM language model of three components: its folder, and what training wrote."""
-    return trained(*language_models["mixture"])
+    return awaited(*language_models["mixture"])
 
 
 @pytest.fixture(scope="session")
 def stock_lm(language_models):
     """A trained stock ``lstm_lm``."""
-    return trained(*language_models["stock"])
+    return awaited(*language_models["stock"])
 
 
 @pytest.fixture(scope="session")
 def transformer_lm(language_models):
     """A trained transformer language model of one kernel."""
-    return trained(*language_models["transformer"])
+    return awaited(*language_models["transformer"])

@@ -164,3 +164,8 @@ class Trained(NamedTuple):
     @property
     def last(self) -> Path:
         return self.folder / "checkpoint_last.pt"
+
+
+def awaited(folder: Path, queued: "Future[Result]") -> Trained:
+    """A queued training that must succeed."""
+    return Trained(folder, succeeded(queued.result()))

@@ -9,14 +9,13 @@ from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
     USER_DIR,
-    Trained,
+    awaited,
     fairseq,
     later,
     lm_training,
     logged,
     mt_training,
     start,
-    succeeded,
 )
 from test_fairseq_lm import batches, load, loss_of, parameters, scores
 
@@ -49,8 +48,7 @@ def trainings(lm_data, mt_data, tmp_path_factory):
 
 @pytest.fixture
 def model(request, trainings):
-    folder, queued = trainings[request.param]
-    return request.param, Trained(folder, succeeded(queued.result()))
+    return request.param, awaited(*trainings[request.param])
 
 
 def models(*names):
@@ -98,9 +96,7 @@ def test_step_by_step_is_the_whole_sequence(model):
 
 def test_the_posterior_embeds_by_equation_6(trainings):
     """sum_j p(s = <i,j> | y = i, h) w_<i,j> with the previous context vector."""
-    folder, queued = trainings["posterior"]
-    succeeded(queued.result())
-    lm, _ = load(folder)
+    lm, _ = load(awaited(*trainings["posterior"]).folder)
     layer, context = lm.decoder.output_projection, torch.randn(5, 16)
     words = torch.tensor([4, 5, 6, 7, 8])
     probabilities = torch.softmax(layer.sense_scores(context), dim=1)
@@ -134,10 +130,8 @@ def test_generate_from_a_language_model(model, lm_data):
     assert "\nH-" in result.out
 
 
-def test_resumed_is_uninterrupted(trainings, lm_data, tmp_path):
+def test_resumed_is_uninterrupted(lm_data, tmp_path):
     """Killed after a save and started again: the same parameters, senses and averages."""
-    folder, queued = trainings["lstm"]
-    succeeded(queued.result())
     options = ("--save-interval-updates", 5, "--update-epoch-batch-itr", "True")
     whole = tmp_path / "whole"
     fairseq(*command("lstm", lm_data, whole, *options))

@@ -1,6 +1,7 @@
 """Taylor and spherical softmax through fairseq's own commands: training, logs, evaluation, decoding, mistakes."""
 
 import math
+import shutil
 from argparse import Namespace
 from typing import NamedTuple
 
@@ -11,12 +12,12 @@ from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
     Trained,
+    awaited,
     fairseq,
     later,
     lm_training,
     logged,
     mt_training,
-    succeeded,
 )
 from test_fairseq_lm import batches, load, loss_of, padded_batch, scores
 
@@ -66,11 +67,7 @@ def trainings(lm_data, mt_data, tmp_path_factory):
 
 @pytest.fixture
 def model_of(trainings):
-    def wait(name):
-        folder, queued = trainings[name]
-        return Trained(folder, succeeded(queued.result()))
-
-    return wait
+    return lambda name: awaited(*trainings[name])
 
 
 def top10_error(model, task):
@@ -286,13 +283,16 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def mistakes(trainings, lm_data, tmp_path_factory):
-    """The commands, queued after the trainings whose checkpoints they find, and these checkpoints."""
-    folder = tmp_path_factory.mktemp("spherical-mistakes")
-    saved = {name: (trained, succeeded(queued.result())) for name, (trained, queued) in trainings.items()}
-    before = {trained: (trained / "checkpoint_last.pt").read_bytes() for trained, _ in saved.values()}
-    commands = {}
+    """The commands, queued after the trainings whose checkpoints they find, and these checkpoints. Each has a folder
+    of its own, as fairseq's test whether it may write there takes a file's name for itself."""
+    commands, before = {}, {}
     for name, (criterion, options, _) in MISTAKES.items():
-        options = [saved[option][0] if option in saved else option for option in options]
+        folder = tmp_path_factory.mktemp("spherical-mistake")
+        if options[-2] == "--save-dir":
+            *options, _, wanted = options
+            trained = awaited(*trainings[wanted])
+            shutil.copytree(trained.folder, folder, dirs_exist_ok=True)
+            before[folder] = trained.last.read_bytes()
         commands[name] = later(*lm_training(lm_data, folder, "--max-update", 30, *options, criterion=criterion))
     return commands, before
 

@@ -230,14 +230,9 @@ def test_nll_is_minus_the_gathered_log_probabilities(kernels, params, untied, sm
     assert not nll.requires_grad
 
 
-@pytest.mark.parametrize("kernels", ["pow", "2xlin,mog"])
-@pytest.mark.parametrize("smoothing,reduction", [(0.0, "sum"), (0.2, "sum"), (0.2, "none")])
-def test_gradcheck_of_nll(kernels, smoothing, reduction):
-    """Against finite differences, learned hyper-parameters included."""
-    layer = make(kernels, "pow.p=learned,pow.gamma=learned,mog.floor=learned,lin.scale=learned", dim=4, words=4)
-    layer.memory_budget = 2 * layer.row_bytes(torch.float64)
+def gradcheck(layer, features, loss):
+    """torch's, of ``loss(layer, features)`` by the features and all parameters."""
     names = [name for name, _ in layer.named_parameters()]
-    features, target = inputs(layer, tokens=3)
 
     class Loss(nn.Module):
         def __init__(self):
@@ -245,13 +240,24 @@ def test_gradcheck_of_nll(kernels, smoothing, reduction):
             self.layer = layer
 
         def forward(self, features):
-            return self.layer.nll(features, target, label_smoothing=smoothing, reduction=reduction)
+            return loss(self.layer, features)
 
-    def loss(features, *values):
+    def function(features, *values):
         return torch.func.functional_call(Loss(), {f"layer.{n}": v for n, v in zip(names, values)}, (features,))
 
     values = [p.detach().clone().requires_grad_() for p in layer.parameters()]
-    assert torch.autograd.gradcheck(loss, (features, *values))
+    return torch.autograd.gradcheck(function, (features, *values))
+
+
+@pytest.mark.parametrize("kernels", ["pow", "2xlin,mog"])
+@pytest.mark.parametrize("smoothing,reduction", [(0.0, "sum"), (0.2, "sum"), (0.2, "none")])
+def test_gradcheck_of_nll(kernels, smoothing, reduction):
+    """Against finite differences, learned hyper-parameters included."""
+    layer = make(kernels, "pow.p=learned,pow.gamma=learned,mog.floor=learned,lin.scale=learned", dim=4, words=4)
+    layer.memory_budget = 2 * layer.row_bytes(torch.float64)
+    features, target = inputs(layer, tokens=3)
+    options = {"label_smoothing": smoothing, "reduction": reduction}
+    assert gradcheck(layer, features, lambda layer, features: layer.nll(features, target, **options))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_generalized_softmax import Memory, gradients
+from test_generalized_softmax import Memory, gradcheck, gradients
 from torch import nn
 
 from fairseq_kernels import SphericalSoftmax, TaylorSoftmax
@@ -294,22 +294,8 @@ def test_ignored_targets_need_not_be_words():
 def test_gradcheck(name, bias, loss):
     """Against finite differences; the bound's own parameter at its best for every example."""
     layer = make(name, dim=3, words=4, bias=bias)
-    names = [parameter for parameter, _ in layer.named_parameters()]
     features, target = inputs(layer, tokens=3)
-
-    class Loss(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, features):
-            return getattr(self.layer, loss)(features, target, reduction="none")
-
-    def function(features, *values):
-        return torch.func.functional_call(Loss(), {f"layer.{n}": v for n, v in zip(names, values)}, (features,))
-
-    values = [p.detach().clone().requires_grad_() for p in layer.parameters()]
-    assert torch.autograd.gradcheck(function, (features, *values))
+    assert gradcheck(layer, features, lambda layer, features: getattr(layer, loss)(features, target, reduction="none"))
 
 
 # autograd's uses of the loss

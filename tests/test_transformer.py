@@ -9,7 +9,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq_commands import ALL_SENTENCES, USER_DIR, Trained, fairseq, later, logged, mt_training, succeeded
+from fairseq_commands import ALL_SENTENCES, USER_DIR, awaited, fairseq, later, logged, mt_training
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import KERNELS
@@ -43,11 +43,7 @@ def trainings(request, tmp_path_factory):
 
 @pytest.fixture
 def model_of(trainings):
-    def wait(name):
-        folder, queued = trainings[name]
-        return Trained(folder, succeeded(queued.result()))
-
-    return wait
+    return lambda name: awaited(*trainings[name])
 
 
 def load(trained):

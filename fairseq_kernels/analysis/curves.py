@@ -4,10 +4,10 @@ python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--base
 """
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Dict, Optional
 
+from .plotting import file_pyplot
 from .training_log import read_curves
 
 
@@ -19,12 +19,7 @@ def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]]
         out: the picture.
         baselines: perplexities to mark with a line, by name.
     """
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq's import sets the root logger to DEBUG
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = file_pyplot()
     weights = {}
     for name, path in logs.items():
         curves = read_curves(path, "train_inner")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..compat import allow_namespaces
+from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # fairseq's, before the words of dict.txt
 
 
 class Senses:
@@ -34,7 +35,8 @@ class Senses:
         self.theta: Optional[Tensor] = layer.get("theta")
         self.usage: Optional[Tensor] = layer.get("allocation.usage")
         self.occurrences: Optional[Tensor] = layer.get("allocation.occurrences")
-        self.words = dictionary(data, 1 + int(self.home.max()))
+        self.dictionary = dictionary(data, 1 + int(self.home.max()))
+        self.words = self.dictionary.symbols
 
     def of(self, word: int) -> List[int]:
         """A word's senses, the most used first."""
@@ -70,16 +72,16 @@ class Senses:
         order = torch.arange(len(self.words))
         if self.occurrences is not None:
             order = self.occurrences.argsort(descending=True, stable=True)
-        order = order[order >= len(SPECIAL)]
+        order = order[order >= self.dictionary.nspecial]
         return [int(w) for n in sorted(set(counts.tolist()), reverse=True) for w in order[counts[order] == n][:number]]
 
 
-def dictionary(data: Path, number: int) -> List[str]:
-    """The words of that dictionary in the folder which has ``number`` of them."""
+def dictionary(data: Path, number: int) -> Dictionary:
+    """That dictionary in the folder which has ``number`` words."""
     for path in sorted(data.glob("dict*.txt")):
-        words = SPECIAL + [line.rsplit(" ", 1)[0] for line in path.read_text(encoding="utf-8").splitlines()]
-        if len(words) == number:
-            return words
+        found = Dictionary.load(str(path))
+        if len(found) == number:
+            return found
     raise SystemExit(
         f"error: no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
     )
@@ -87,11 +89,7 @@ def dictionary(data: Path, number: int) -> List[str]:
 
 def plot(senses: Senses, rows: List[Dict], path: Path) -> None:
     """Theta of each sense of the words, as the paper's Figure 8."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = file_pyplot()
     figure, axes = pyplot.subplots(figsize=(max(6, 0.3 * len(rows)), 4), constrained_layout=True)
     for place, row in enumerate(rows):
         values = [sense["theta"] for sense in row["senses"]]

@@ -24,11 +24,6 @@ class KerBSCrossEntropy(OutputLayerCriterion):
     registered_name = "kerbs_cross_entropy"
     needs = "it needs --output-layer kerbs, with --arch kernel_lstm_lm, kernel_transformer_lm or kernel_transformer"
 
-    def __init__(self, task, sentence_avg, label_smoothing):
-        if not 0 <= label_smoothing < 1:
-            raise SystemExit(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
-        super().__init__(task, sentence_avg, label_smoothing)
-
     def fits(self, layer):
         return isinstance(layer, KerBSoftmax)
 

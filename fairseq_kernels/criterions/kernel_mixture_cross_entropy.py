@@ -38,8 +38,6 @@ class KernelMixtureCrossEntropy(OutputLayerCriterion):
     )
 
     def __init__(self, task, sentence_avg, label_smoothing, pi_variance_weight, report_top10_error=False):
-        if not 0 <= label_smoothing < 1:
-            raise SystemExit(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
         if not 0 <= pi_variance_weight < math.inf:
             raise SystemExit(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
         super().__init__(task, sentence_avg, label_smoothing, report_top10_error)

@@ -27,6 +27,8 @@ class OutputLayerCriterion(FairseqCriterion):
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float = 0.0, top10: bool = False):
         super().__init__(task)
+        if not 0 <= label_smoothing < 1:
+            raise SystemExit(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
         self.sentence_avg, self.label_smoothing, self.top10 = sentence_avg, label_smoothing, top10
 
     def fits(self, layer: OutputLayer) -> bool:

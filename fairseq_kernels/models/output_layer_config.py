@@ -94,14 +94,18 @@ class OutputLayerConfig:
     )
     kerbs_theta: float = field(default=0.0, metadata={"help": "start of each sense's theta; 0 is the inner product"})
     kerbs_reallocate_every: int = field(
-        default=500, metadata={"help": "updates between two reallocations of senses; 0 leaves them where they are"}
+        default=AllocationSettings.every,
+        metadata={"help": "updates between two reallocations of senses; 0 leaves them where they are"},
     )
-    kerbs_min_senses: int = field(default=1, metadata={"help": "senses that a word keeps"})
-    kerbs_max_senses: int = field(default=4, metadata={"help": "senses that a word gets to"})
+    kerbs_min_senses: int = field(default=AllocationSettings.minimum, metadata={"help": "senses that a word keeps"})
+    kerbs_max_senses: int = field(default=AllocationSettings.maximum, metadata={"help": "senses that a word gets to"})
     kerbs_share: float = field(
-        default=0.005, metadata={"help": "the most senses that move at a time, as a part of the vocabulary"}
+        default=AllocationSettings.share,
+        metadata={"help": "the most senses that move at a time, as a part of the vocabulary"},
     )
-    kerbs_rate: float = field(default=0.01, metadata={"help": "beta of the moving averages of Eq. 12 and 13"})
+    kerbs_rate: float = field(
+        default=AllocationSettings.rate, metadata={"help": "beta of the moving averages of Eq. 12 and 13"}
+    )
     kernels: str = field(
         default="lin", metadata={"help": "kernel or mixture in the softmax layer: lin, or 3xlin,log, ..."}
     )

@@ -13,7 +13,14 @@ from torch.autograd.function import once_differentiable
 
 
 class LossPass:
-    """One pass over a layer's tokens: what depends on the parameters alone, and their gradients' sums."""
+    """One pass over a layer's tokens: what depends on the parameters alone, and their gradients' sums.
+
+    Attributes:
+        observed: None, or what the pass saw of the batch beside its loss: its ``count(factor)`` is called once the
+            gradients are taken, times ``factor``.
+    """
+
+    observed = None
 
     def chunk(
         self, features: Tensor, target: Tensor, smoothing: float, token_weight: Optional[Tensor]
@@ -28,9 +35,6 @@ class LossPass:
         """The sums over all chunks, in the order of ``layer.parameters()``."""
         raise NotImplementedError
 
-    def used(self, factor: Tensor) -> None:
-        """The gradients are wanted, times ``factor``; once for each pass over a batch."""
-
 
 def chunks(total: int, size: int) -> Iterator[slice]:
     """Slices of at most ``size`` that cover 0 to ``total``."""
@@ -38,7 +42,7 @@ def chunks(total: int, size: int) -> Iterator[slice]:
 
 
 def run(layer, features, target, smoothing, with_gradients, token_weight=None):
-    """All chunks: losses (2, N), the gradients of the features and of the parameters (or None), and the pass."""
+    """All chunks: losses (2, N), the gradients of the features and of the parameters (or None), what was observed."""
     work: LossPass = layer.loss_pass(features.dtype, with_gradients)
     losses = features.new_empty(2, features.size(0))
     feature_gradient = torch.empty_like(features) if with_gradients else None
@@ -47,7 +51,17 @@ def run(layer, features, target, smoothing, with_gradients, token_weight=None):
         losses[0, rows], losses[1, rows], gradient = work.chunk(features[rows], target[rows], smoothing, weight)
         if with_gradients:
             feature_gradient[rows] = gradient
-    return losses, [feature_gradient, *work.gradients()] if with_gradients else None, work
+    return losses, [feature_gradient, *work.gradients()] if with_gradients else None, work.observed
+
+
+def without_autocast(backward):
+    """Runs a backward, which may be called under autocast, in the precision of its tensors."""
+
+    def call(ctx, first, *rest):
+        with torch.autocast(first.device.type, enabled=False):
+            return backward(ctx, first, *rest)
+
+    return call
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -57,7 +71,8 @@ class ChunkedLoss(torch.autograd.Function):
     def forward(ctx, layer, smoothing, reduction, with_gradients, features, target, *parameters):
         # with_gradients comes from the caller: in here grad mode is off, and needs_input_grad is True under no_grad
         summed = reduction == "sum"
-        losses, ctx.gradients, ctx.work = run(layer, features, target, smoothing, with_gradients and summed)
+        losses, ctx.gradients, ctx.observed = run(layer, features, target, smoothing, with_gradients and summed)
+        ctx.counted = False
         ctx.layer, ctx.smoothing, ctx.summed = layer, smoothing, summed
         ctx.save_for_backward(features, target, *parameters)
         loss, nll = losses.sum(1) if summed else losses
@@ -66,22 +81,21 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast
     def backward(ctx, loss_gradient, _):
         features, target, *parameters = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None  # handed out once and in place; a second backward recomputes
-        work, ctx.work = ctx.work, None
         if gradients is None:
             weight = loss_gradient.expand(features.size(0)) if ctx.summed else loss_gradient
-            with torch.autocast(features.device.type, enabled=False):
-                _, gradients, recomputed = run(ctx.layer, features, target, ctx.smoothing, True, weight)
-                work = work and recomputed
+            _, gradients, ctx.observed = run(ctx.layer, features, target, ctx.smoothing, True, weight)
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
                     gradient.mul_(loss_gradient)
-        if work is not None:
-            work.used(loss_gradient)
+        if ctx.observed is not None and not ctx.counted:
+            ctx.observed.count(loss_gradient)
+            ctx.counted = True
         wanted = ctx.needs_input_grad[4:5] + ctx.needs_input_grad[6:]
         result = [
             gradient.to(tensor.dtype) if wants and gradient is not None else None

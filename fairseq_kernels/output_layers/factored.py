@@ -6,16 +6,15 @@
     optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
 """
 
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .base import OutputLayer
-from .chunked_loss import chunks
+from .chunked_loss import chunks, without_autocast
 from .spherical import SphericalFamily
-from .spherical_statistics import without_autocast
 
 FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
 
@@ -103,13 +102,13 @@ class FactoredSpherical(SphericalFamily):
     def set_log_prior(self, counts) -> None:
         raise ValueError("set the prior of the dense layer before it is factored")
 
-    def rows_of(self, words: Tensor) -> Tensor:
+    def rows_of(self, words: Union[Tensor, slice]) -> Tensor:
         """Rows of W with their biases, (N, e)."""
         return torch.addmm(self.shift, self.base[words], self.map)
 
     def dense(self) -> Tensor:
         """W with the bias as its last column, (V, e)."""
-        return torch.addmm(self.shift, self.base, self.map)
+        return self.rows_of(slice(None))
 
     def extended(self, features: Tensor) -> Tensor:
         """Context vectors with a 1 for the bias, (N, e)."""
@@ -175,17 +174,13 @@ class FactoredSpherical(SphericalFamily):
         self.gram.zero_()
         self.total.zero_()
         for rows in chunks(self.num_embeddings, FOLD_ROWS):
-            part = torch.addmm(self.shift, self.base[rows], self.map)
+            part = self.rows_of(rows)
             self.base[rows] = part
             self.gram.addmm_(part.T, part)
             self.total += part.sum(0)
         self.map.copy_(torch.eye(len(self.map), dtype=self.map.dtype, device=self.map.device))
         self.inverse.copy_(self.map)
         self.shift.zero_()
-
-    def extra_repr(self) -> str:
-        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, bias={self.has_bias}"
-        return ", ".join(filter(None, [sizes, self.function.settings]))
 
 
 def factored(

@@ -13,7 +13,7 @@ from .chunked_loss import LossPass, chunks
 from .mixture_loss import weigh
 from .products import ProductBatch
 
-CPU_UNTIED_TOKENS = 96
+CPU_UNTIED_TOKENS = 96  # tokens a chunk on the CPU with a matrix a component
 WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
 
 
@@ -166,9 +166,11 @@ class GeneralizedSoftmaxPass(LossPass):
     def __init__(self, layer: GeneralizedSoftmax, dtype: torch.dtype, with_gradients: bool):
         self.layer, self.kernels, self.with_gradients = layer, list(layer.kernels), with_gradients
         self.bias, self.context_maps, self.mixture_map = (
-            None if parameter is None else parameter.detach().to(dtype).requires_grad_(with_gradients)
+            None if parameter is None else parameter.detach().to(dtype)
             for parameter in (layer.bias, layer.context_maps, layer.mixture_map)
         )
+        if self.mixture_map is not None:
+            self.mixture_map.requires_grad_(with_gradients)
         self.matrices = [matrix.detach().to(dtype) for matrix in layer.matrices()]
         self.products = {}
         with torch.no_grad():
@@ -186,7 +188,7 @@ class GeneralizedSoftmaxPass(LossPass):
     def chunk(self, features, target, smoothing, token_weight):
         features = features.detach().requires_grad_(self.with_gradients)
         if self.context_maps is not None:
-            contexts = component_contexts(features.detach(), self.context_maps.detach())
+            contexts = component_contexts(features.detach(), self.context_maps)
             contexts.requires_grad_(self.with_gradients)
         with torch.set_grad_enabled(self.with_gradients):
             contexts = features.unsqueeze(0) if self.context_maps is None else contexts
@@ -263,7 +265,6 @@ class GeneralizedSoftmaxPass(LossPass):
         found[layer.bias] = self.of_bias
         found.update({layer.context_maps: self.of_context_maps, layer.mixture_map: self.of_mixture_map})
         return [found[parameter] for parameter in layer.parameters()]
-
 
     def pull_back_word_terms(self, words: slice) -> None:
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .base import OutputLayer
 from .chunked_loss import LossPass
-from .kerbs_kernel import bayesian_kernel, clamped, divided, switch
+from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
 from .mixture_loss import Smoothing, softmax
 from .products import WordProduct
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
@@ -67,7 +67,7 @@ class KerBSoftmax(OutputLayer):
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
         self.bias = nn.Parameter(torch.empty(self.num_embeddings)) if bias else None
         self.register_buffer("sense_word", torch.arange(self.num_senses) % self.num_embeddings)
-        self._table: Optional[Tuple[Tensor, Tensor]] = None
+        self._table: Optional[Tuple[Tensor, int, Tensor]] = None
         self.allocation = None
         if allocation is not None:
             if allocation.maximum * self.num_embeddings < self.num_senses:
@@ -92,14 +92,14 @@ class KerBSoftmax(OutputLayer):
 
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
-        if self._table is None or not torch.equal(self._table[0], self.sense_word):
+        if self._table is None or self._table[0] is not self.sense_word or self._table[1] != self.sense_word._version:
             order = torch.argsort(self.sense_word, stable=True)
             words = self.sense_word[order]
             counts = torch.bincount(words, minlength=self.num_embeddings)
             table = order.new_full((self.num_embeddings, int(counts.max())), -1)
             table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
-            self._table = self.sense_word.clone(), table
-        return self._table[1]
+            self._table = self.sense_word, self.sense_word._version, table
+        return self._table[2]
 
     def sense_scores(self, features: Tensor) -> Tensor:
         """K_theta(h, w_s), and the word's bias: (N, d) to (N, S), differentiable."""
@@ -181,7 +181,7 @@ class KerBSPass(LossPass):
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
             self.norms = norm(self.weight).squeeze(1)
-            self.divisor, self.divisor_slope = divided(self.theta)
+            self.divisor, self.divisor_slope = divisor(self.theta)
             self.inward, self.outward = -self.theta / self.norms, -self.norms / (self.theta * self.divisor)
             self.near = self.theta.abs() < switch(dtype)
             self.near_senses = self.near.nonzero().squeeze(1)
@@ -300,10 +300,6 @@ class KerBSPass(LossPass):
             inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
             found[layer.theta] = of_theta * inside
         return [found[parameter] for parameter in layer.parameters()]
-
-    def used(self, factor: Tensor) -> None:
-        if self.observed is not None:
-            self.observed.count(factor)
 
     def observe(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
         if self.observed is not None:

@@ -1,5 +1,7 @@
 """KerBS' kernel (Miao et al. 2019, Eq. 9) in a form that keeps its digits for every theta."""
 
+from typing import Tuple
+
 import torch
 from torch import Tensor
 
@@ -13,13 +15,9 @@ def clamped(theta: Tensor) -> Tensor:
     return torch.where(theta.abs() < LEAST, theta + LEAST, theta)
 
 
-def normalizer(theta: Tensor) -> Tensor:
-    """D = 2 (e^-theta + theta - 1) / theta^2, which is 1 at 0: -theta / D is twice the paper's alpha times theta^2."""
-    return divided(theta)[0]
-
-
-def divided(theta: Tensor):
-    """D and dD/dtheta, computed in float64: near 0 by their series, where the closed forms lose all digits."""
+def divisor(theta: Tensor) -> Tuple[Tensor, Tensor]:
+    """D = 2 (e^-theta + theta - 1) / theta^2, with which alpha = -1 / theta D, and dD/dtheta. Computed in float64, and
+    near 0, where D is 1 and the closed forms lose all digits, by their series."""
     wide = theta.double()
     near = wide.abs() < 0.5
     safe = torch.where(near, torch.ones_like(wide), wide)
@@ -51,5 +49,5 @@ def bayesian_kernel(cosine: Tensor, theta: Tensor, positive_only: bool = False) 
     step = -theta * cosine
     series = cosine * (1 + step / 2 * (1 + step / 3 * (1 + step / 4 * (1 + step / 5))))
     value = torch.where(near, series, torch.expm1(step) / torch.where(near, -torch.ones_like(theta), -theta))
-    value = value / normalizer(theta)
+    value = value / divisor(theta)[0]
     return torch.where(cosine > 0, value, cosine) if positive_only else value

@@ -11,6 +11,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 logger = logging.getLogger(__name__)
 
+OBSERVED = ("log_probability", "occurrences", "usage")  # of words, words and senses
+
 
 @dataclass(frozen=True)
 class AllocationSettings:
@@ -64,7 +66,7 @@ class SenseAllocation(nn.Module):
     def __init__(self, settings: AllocationSettings, words: int, senses: int):
         super().__init__()
         self.settings = settings
-        for name, size in (("log_probability", words), ("occurrences", words), ("usage", senses)):
+        for name, size in zip(OBSERVED, (words, words, senses)):
             self.register_buffer(name, torch.zeros(size))
             self.register_buffer(f"pending_{name}", torch.zeros(size))  # since the last update
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
@@ -91,11 +93,12 @@ class SenseAllocation(nn.Module):
     @torch.no_grad()
     def fold(self, sense_word: Tensor) -> None:
         """Takes the pending sums into the moving averages (Eq. 12, 13)."""
-        pending = [self.pending_log_probability, self.pending_occurrences, self.pending_usage]
+        own = [getattr(self, f"pending_{name}") for name in OBSERVED]
+        pending = own
         if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            together = torch.cat(pending)
+            together = torch.cat(own)
             distributed.all_reduce(together)
-            pending = together.split([len(part) for part in pending])
+            pending = together.split([len(part) for part in own])
         log_probability, occurrences, usage = pending
         # n updates by 1 - beta each; a word seen for the first time starts at its mean
         kept = torch.where(self.occurrences > 0, (1 - self.settings.rate) ** occurrences, (occurrences == 0).float())
@@ -104,7 +107,7 @@ class SenseAllocation(nn.Module):
         kept, times = kept[sense_word], times[sense_word]
         self.usage.mul_(kept).add_((1 - kept) * usage / times)
         self.occurrences.add_(occurrences)
-        for part in (self.pending_log_probability, self.pending_occurrences, self.pending_usage):
+        for part in own:
             part.zero_()
 
     @torch.no_grad()
@@ -176,8 +179,7 @@ class Observation:
 
     def __init__(self, allocation: SenseAllocation):
         self.allocation = allocation
-        names = ("log_probability", "occurrences", "usage")
-        self.sums = {name: torch.zeros_like(getattr(allocation, name)) for name in names}
+        self.sums = {name: torch.zeros_like(getattr(allocation, name)) for name in OBSERVED}
 
     def add(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
         """Targets (n,), their senses (n, M) and p(s | y) of these, 0 where a word has fewer."""

@@ -39,7 +39,7 @@ class SphericalFamily(OutputLayer):
         self, embed_dim: int, num_embeddings: int, function: Function, bias: bool, memory_budget: Optional[int]
     ):
         super().__init__(embed_dim, num_embeddings, function.name, function.settings, memory_budget)
-        self.function = function
+        self.function, self.has_bias = function, bias
         self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
         self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
         self.reset_parameters()
@@ -60,7 +60,7 @@ class SphericalFamily(OutputLayer):
         return 4 * self.num_embeddings * dtype.itemsize
 
     def extra_repr(self) -> str:
-        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, bias={self.bias is not None}"
+        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, bias={self.has_bias}"
         return ", ".join(filter(None, [sizes, self.function.settings]))
 
     def outputs(self, features: Tensor) -> Tensor:
@@ -86,9 +86,12 @@ class SphericalFamily(OutputLayer):
                 f"label_smoothing={smoothing:g} is not allowed: it needs every word's log-probability, which a "
                 "spherical loss never computes; set it to 0, or choose another output layer"
             )
-        loss = self.function.loss(*self.statistics(features, target), self.num_embeddings)
-        loss = loss.sum() if reduction == "sum" else loss
+        loss = self._reduced(self.function.loss, features, target, reduction)
         return loss, loss.detach()
+
+    def _reduced(self, loss, features, target, reduction):
+        losses = loss(*self.statistics(features, target), self.num_embeddings)
+        return losses.sum() if reduction == "sum" else losses
 
     def squared_error(
         self, features: Tensor, target: Tensor, ignore_index: Optional[int] = None, reduction: str = "sum"
@@ -118,8 +121,7 @@ class SphericalFamily(OutputLayer):
 
     def _other_loss(self, function, features, target, ignore_index, reduction):
         def compute(flat, words):
-            loss = function(*self.statistics(flat, words), self.num_embeddings)
-            return (loss.sum() if reduction == "sum" else loss,)
+            return (self._reduced(function, flat, words, reduction),)
 
         return self.over_tokens(compute, features, target, ignore_index, reduction)[0]
 

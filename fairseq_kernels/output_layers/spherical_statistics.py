@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .chunked_loss import chunks
+from .chunked_loss import chunks, without_autocast
 
 TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
@@ -38,16 +38,6 @@ def gram(weight: Tensor) -> Tensor:
         torch.mm(weight[:, start:end].T, weight[:, start:], out=result[start:end, start:])
         result[end:, start:end] = result[start:end, end:].T
     return result
-
-
-def without_autocast(backward):
-    """Runs a backward, which may be called under autocast, in the precision of its tensors."""
-
-    def call(ctx, first, *rest):
-        with torch.autocast(first.device.type, enabled=False):
-            return backward(ctx, first, *rest)
-
-    return call
 
 
 class SphericalStatistics(torch.autograd.Function):
