@@ -1,0 +1,70 @@
+"""A language model reads a text: its context vector before every word."""
+
+from pathlib import Path
+from typing import List, NamedTuple
+
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from ..models.kernel_model import KernelModel
+from ..output_layers import OutputLayer
+
+BLOCK = 35  # words read in a row, as scripts/train_lm.sh and evaluate_lm.sh have them
+BATCH = 32
+
+
+class Reading(NamedTuple):
+    """What a model made of a text's N words, ``</s>`` included, in the text's order."""
+
+    layer: OutputLayer
+    dictionary: Dictionary
+    features: Tensor  # (N, d) context vector before each word
+    words: Tensor  # (N,)
+    positions: Tensor  # (N,) of each word in its line, from 0
+
+    def lines(self) -> List[slice]:
+        """The words of each line of the text, ``</s>`` included."""
+        starts = (self.positions == 0).nonzero().flatten().tolist()
+        return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(self.words)])]
+
+
+@torch.no_grad()
+def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
+    """Reads a split of a data-bin folder, in blocks of 35 words as in training, on a GPU where there is one.
+
+    Raises:
+        SystemExit: one line: no such checkpoint, split or folder, or a model without one of our output layers.
+    """
+    if not Path(checkpoint).is_file():
+        raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
+    if not (Path(data) / f"{split}.idx").is_file():
+        raise SystemExit(f"error: no {split}.idx in {data}; give a data-bin folder of one language that has that split")
+    overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
+    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    if not isinstance(model, KernelModel):
+        raise SystemExit(f"error: {checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device).eval()
+    task.load_dataset(split)
+    batches = task.get_batch_iterator(task.dataset(split), max_sentences=BATCH).next_epoch_itr(shuffle=False)
+    blocks = {}
+    for batch in batches:
+        moved = utils.move_to_cuda(batch) if device == "cuda" else batch
+        features, _ = model(**moved["net_input"], features_only=True)
+        for block, vectors, words in zip(batch["id"].tolist(), features.float().cpu(), batch["target"]):
+            kept = words != task.target_dictionary.pad()
+            blocks[block] = vectors[kept], words[kept]
+    features, words = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
+    return Reading(
+        model.output_layer_module.cpu().float(), task.target_dictionary, features, words, positions(words, task)
+    )
+
+
+def positions(words: Tensor, task) -> Tensor:
+    """Each word's place in its line, from 0."""
+    places = torch.arange(len(words))
+    starts = torch.zeros_like(places)
+    starts[1:][words[:-1] == task.target_dictionary.eos()] = places[1:][words[:-1] == task.target_dictionary.eos()]
+    return places - starts.cummax(0).values
