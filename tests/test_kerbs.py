@@ -194,7 +194,7 @@ def test_nothing_to_learn_from():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_no_tensor_of_tokens_by_senses(smoothing):
     """The largest new tensor is a chunk's, or a gradient's."""
-    layer = make(words=50, dim=4, senses=150, memory_budget=150 * 8 * 3 * 10)
+    layer = make(words=50, dim=4, senses=150, memory_budget=450 * 8 * 10)
     features, target = inputs(layer, tokens=400)
     with Memory() as memory:
         layer.nll(features, target, label_smoothing=smoothing).backward()

@@ -1,5 +1,6 @@
 """KerBS: several sense vectors a word, with a learned kernel shape each (Miao et al. 2019)."""
 
+import math
 from typing import Dict, List, Optional, Tuple
 
 import torch
@@ -9,7 +10,7 @@ from .base import OutputLayer
 from .chunked_loss import LossPass
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
 from .mixture_loss import Smoothing, softmax
-from .products import WordProduct
+from .products import Room, word_blocks
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
@@ -126,17 +127,18 @@ class KerBSoftmax(OutputLayer):
 
     def word_scores(self, scores: Tensor) -> Tensor:
         """The logsumexp over each word's senses: (N, S) to (N, V)."""
-        total = None
-        for column in self.word_senses().T:
+        [first, *others] = self.word_senses().T
+        total = scores[:, first]  # every word has one
+        for column in others:
             part = scores[:, column.clamp_min(0)].masked_fill(column < 0, -torch.inf)
-            total = part if total is None else torch.logaddexp(total, part)
+            total = torch.logaddexp(total, part)
         return total
 
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "KerBSPass":
         return KerBSPass(self, dtype, with_gradients)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
-        return self.num_senses * dtype.itemsize * (3 if self.theta is not None else 2)
+        return (2 * self.num_senses + 3 * self.num_embeddings) * dtype.itemsize
 
     def summary(self) -> Dict[str, Tensor]:
         """For logs: the mean theta, words of several senses, senses moved so far, each a scalar."""
@@ -169,60 +171,58 @@ class KerBSPass(LossPass):
 
     With x = -theta cos and e = e^x - 1, S = ||h|| outward_s e; outward = -||w|| / theta D (``kerbs_kernel``).
     dL/dtheta, of which every token has a part, follows from sums of dL/dS e and from dL/dW, so that beside the
-    scores only e is kept.
+    scores only e is kept. All but the softmax is done a block of senses at a time, while it is in the caches.
     """
 
     def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):
-        self.layer, self.with_gradients, self.dtype = layer, with_gradients, dtype
+        self.layer, self.with_gradients = layer, with_gradients
         self.weight = layer.weight.detach().to(dtype)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
-        self.product, self.scores = WordProduct(), None
+        self.blocks = list(word_blocks(self.weight))
+        self.scores, self.curved, self.products = Room(), Room(), Room()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
             self.norms = norm(self.weight).squeeze(1)
             self.divisor, self.divisor_slope = divisor(self.theta)
             self.inward, self.outward = -self.theta / self.norms, -self.norms / (self.theta * self.divisor)
             self.near = self.theta.abs() < switch(dtype)
-            self.near_senses = self.near.nonzero().squeeze(1)
+            self.has_near = [bool(self.near[senses].any()) for senses in self.blocks]
         if with_gradients:
             self.of_weight = torch.zeros_like(self.weight)
             self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
             if layer.theta is not None:
-                self.of_outward, self.of_curved = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
-                self.of_near = torch.zeros_like(self.near_senses, dtype=dtype)
+                self.of_outward, self.of_curved, self.of_near = (torch.zeros_like(self.theta) for _ in range(3))
         observes = layer.allocation is not None and with_gradients and layer.training
         self.observed = Observation(layer.allocation) if observes else None
 
     def chunk(self, features, target, smoothing, token_weight):
-        length = norm(features)
-        queries = features if self.layer.theta is None else features / length
-        products = self.product(queries, self.weight)
-        scores = products if self.layer.theta is None else self.kernel(products, length)
+        length = norm(features) if self.layer.theta is not None else torch.ones_like(features[:, :1])
+        queries = features / length
+        scores = self.scores.rows(features, len(self.weight))
+        curved = scores if self.layer.theta is None else self.curved.rows(features, len(self.weight))
+        for senses in self.blocks:
+            torch.mm(queries, self.weight[senses].T, out=curved[:, senses])
+            if self.layer.theta is not None:
+                self.kernel(curved[:, senses], senses, length, scores[:, senses])
         if self.bias is not None:
             scores.add_(self.bias[self.layer.sense_word])
         loss, nll, gradient = self.loss(scores, target, smoothing)
         if not self.with_gradients:
             return loss, nll, None
-        weight = features.new_ones(len(features), 1) if token_weight is None else token_weight.unsqueeze(1)
+        weight = torch.ones_like(length) if token_weight is None else token_weight.unsqueeze(1)
         if self.bias is not None:
             self.of_bias.index_add_(0, self.layer.sense_word, (weight.T @ gradient).squeeze(0))
-        if self.layer.theta is None:
-            self.of_weight.addmm_(gradient.T, features * weight)
-            return loss, nll, (gradient @ self.weight).mul_(weight)
-        return loss, nll, self.pull_back(gradient, products, queries, length, weight)
+        return loss, nll, self.pull_back(gradient, curved, queries, length, weight)
 
-    def kernel(self, products: Tensor, length: Tensor) -> Tensor:
-        """The scores; the products become e."""
+    def kernel(self, products: Tensor, senses: slice, length: Tensor, scores: Tensor) -> None:
+        """Scores (n, block) of the senses; their products become e."""
         if self.layer.positive_only:
-            self.positive = products > 0
-            plain = products / self.outward
-        curved = products.mul_(self.inward).expm1_()
+            positive, plain = products > 0, products / self.outward[senses]
+        curved = products.mul_(self.inward[senses]).expm1_()
         if self.layer.positive_only:
-            curved.copy_(torch.where(self.positive, curved, plain))
-        if self.scores is None or len(self.scores) < len(products):
-            self.scores = torch.empty_like(products)
-        return torch.mul(curved, self.outward, out=self.scores[: len(products)]).mul_(length)
+            curved.copy_(torch.where(positive, curved, plain))
+        torch.mul(curved, self.outward[senses], out=scores).mul_(length)
 
     def loss(self, scores: Tensor, target: Tensor, smoothing: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Losses of each token and dL/dscores, which takes the scores' place."""
@@ -232,15 +232,17 @@ class KerBSPass(LossPass):
         at_target = own.logsumexp(1)
         shares = (own - at_target.unsqueeze(1)).exp_()  # p(s | y)
         if smoothing:
-            return self.smoothed_loss(scores, target, smoothing, at_target, shares)
-        probability, partition = softmax(scores, True, self.with_gradients)
-        nll = partition - at_target
-        if self.with_gradients:
-            probability.scatter_add_(1, senses, -shares)
-            self.observe(target, senses, nll, shares)
-        return nll, nll, probability
+            loss, nll, gradient = self.smoothed_loss(scores, target, smoothing, at_target)
+        else:
+            gradient, partition = softmax(scores, True, self.with_gradients)
+            loss = nll = partition - at_target
+            if self.with_gradients:
+                gradient.scatter_add_(1, senses, -shares)
+        if self.observed is not None:
+            self.observed.add(target, senses, nll, shares)
+        return loss, nll, gradient
 
-    def smoothed_loss(self, scores, target, smoothing, at_target, shares):
+    def smoothed_loss(self, scores, target, smoothing, at_target):
         smoothing = Smoothing.over(self.layer.num_embeddings, smoothing)
         words = self.layer.word_scores(scores)
         partition = scores.logsumexp(1)
@@ -248,41 +250,52 @@ class KerBSPass(LossPass):
         loss = partition - smoothing.on_target * at_target - smoothing.everywhere * words.sum(1)
         if not self.with_gradients:
             return loss, nll, None
-        # dL/dS_s = p(s) - t_word p(s | word)
-        probability = (scores - partition.unsqueeze(1)).exp_()
-        weights = torch.full_like(words, smoothing.everywhere)
-        weights.scatter_add_(1, target.unsqueeze(1), weights.new_full((len(target), 1), smoothing.on_target))
-        # log t_word - logsumexp of the word's senses
-        words = weights.log_().sub_(words)
-        probability -= scores.add_(words[:, self.layer.sense_word]).exp_()
-        senses = self.table[target]
-        self.observe(target, senses.clamp_min(0), nll, shares)
-        return loss, nll, probability
+        # dL/dS_s = p(s) - t_word p(s | word); log t_word - logsumexp of the word's senses takes the words' place
+        if smoothing.everywhere:
+            words.neg_().add_(math.log(smoothing.everywhere))
+        words.scatter_(1, target.unsqueeze(1), math.log(sum(smoothing)) - at_target.unsqueeze(1))
+        for senses in self.blocks:
+            block = scores[:, senses]
+            probability = (block - partition.unsqueeze(1)).exp_()
+            torch.sub(probability, block.add_(words[:, self.layer.sense_word[senses]]).exp_(), out=block)
+        return loss, nll, scores
 
     def pull_back(self, gradient, curved, queries, length, weight) -> Tensor:
         """dL/dfeatures; adds to the sums of the senses."""
-        factor = (length * weight).squeeze(1)
-        product = gradient * curved  # dL/dS e
-        self.of_outward.add_(factor @ product)
-        of_length = product @ self.outward
-        own = product.masked_fill(~self.positive, 0.0) if self.layer.positive_only else product
+        factor = length * weight
+        weighted, factors = queries * factor, factor.squeeze(1)
+        of_queries, of_length = torch.zeros_like(queries), torch.zeros_like(factors)
+        for index, senses in enumerate(self.blocks):
+            of_products = gradient[:, senses]
+            if self.layer.theta is not None:
+                of_products = self.pull_back_kernel(index, of_products, curved[:, senses], factors, of_length)
+            self.of_weight[senses].addmm_(of_products.T, weighted)
+            of_queries.addmm_(of_products, self.weight[senses])
+        if self.layer.theta is not None:
+            radial = of_length.unsqueeze(1) - (of_queries * queries).sum(1, keepdim=True)
+            of_queries.addcmul_(queries, radial)
+        return of_queries.mul_(weight)
+
+    def pull_back_kernel(self, index, of_scores, curved, factors, of_length) -> Tensor:
+        """dL/dproducts (n, block) but for the factor; adds to the sums of the block's senses and to dL/dlength."""
+        senses = self.blocks[index]
+        product = self.products.rows(of_scores, of_scores.size(1))[:, : of_scores.size(1)]
+        torch.mul(of_scores, curved, out=product)  # dL/dS e
+        self.of_outward[senses].addmv_(product.T, factors)
+        of_length.addmv_(product, self.outward[senses])
+        own = product
         if self.layer.positive_only:
-            self.of_curved.add_(factor @ own)
-        if len(self.near_senses):
-            whole = len(self.near_senses) == len(self.theta)
-            own, near = (own, curved) if whole else (own[:, self.near_senses], curved[:, self.near_senses])
+            positive = curved * self.theta[senses] < 0  # elsewhere curved stands for the inner product
+            own = product * positive
+            self.of_curved[senses].addmv_(own.T, factors)
+        if self.has_near[index]:
             # ((1 + e) log(1 + e) - e) / e, by its series
-            series = near.mul(1 / 12).sub_(1 / 6).mul_(near).add_(1 / 2).mul_(near)
-            self.of_near.add_(factor @ series.mul_(own))
+            series = curved.mul(1 / 12).sub_(1 / 6).mul_(curved).add_(1 / 2).mul_(curved)
+            self.of_near[senses].addmv_(series.mul_(own).T, factors)
         if self.layer.positive_only:
-            product = torch.where(self.positive, product.add_(gradient), gradient * self.divisor)
-        else:
-            product.add_(gradient)
-        product.mul_(1 / self.divisor)  # dL/dproducts but for the factor
-        self.of_weight.addmm_(product.T, queries * factor.unsqueeze(1))
-        of_queries = (product @ self.weight).mul_(length)
-        radial = of_length.unsqueeze(1) - (of_queries * queries).sum(1, keepdim=True) / length
-        return (of_queries / length).addcmul_(queries, radial).mul_(weight)
+            own += of_scores * positive
+            return own.div_(self.divisor[senses]).add_(of_scores * ~positive)
+        return product.add_(of_scores).div_(self.divisor[senses])
 
     def gradients(self) -> List[Optional[Tensor]]:
         layer = self.layer
@@ -295,12 +308,8 @@ class KerBSPass(LossPass):
             self.of_weight.addcmul_(self.weight, (radial / self.norms).unsqueeze(1))
             curved = self.of_curved if layer.positive_only else self.of_outward
             slope = (along * divisor / self.norms + self.of_outward / theta) / theta
-            slope[self.near_senses] = -self.of_near / theta[self.near_senses].square()
+            slope = torch.where(self.near, -self.of_near / theta.square(), slope)
             of_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
             inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
             found[layer.theta] = of_theta * inside
         return [found[parameter] for parameter in layer.parameters()]
-
-    def observe(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
-        if self.observed is not None:
-            self.observed.add(target, senses, nll, shares)

@@ -1,6 +1,6 @@
 """The inner products that a mixture's kernels ask for, those with the same words in one matrix product."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -91,23 +91,37 @@ class ProductBatch:
         return [found[query.component, query.index] for query in self.queries]
 
 
-class WordProduct:
-    """``vectors @ words.T``: (n, m) with (V, m) to (n, V)."""
+class Room:
+    """Work space (n, columns), the same for all chunks: memory that is taken and given back leaves holes."""
 
     def __init__(self):
         self.buffer: Optional[Tensor] = None
 
+    def rows(self, vectors: Tensor, columns: int) -> Tensor:
+        """Room for as many rows as there are vectors, with what the last chunk left in it."""
+        if self.buffer is None or len(self.buffer) < len(vectors):
+            self.buffer = vectors.new_empty(len(vectors), columns)
+        return self.buffer[: len(vectors)]
+
+
+class WordProduct:
+    """``vectors @ words.T``: (n, m) with (V, m) to (n, V)."""
+
+    def __init__(self):
+        self.room = Room()
+
     def __call__(self, vectors: Tensor, words: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return vectors @ words.T
-        # one buffer for all chunks: memory that is taken and given back leaves holes
-        rows, columns = vectors.size(0), words.size(0)
-        if self.buffer is None or len(self.buffer) < rows:
-            self.buffer = vectors.new_empty(rows, columns)
-        product = self.buffer[:rows]
-        for block in chunks(columns, CPU_WORDS if product.device.type == "cpu" else columns):
+        product = self.room.rows(vectors, words.size(0))
+        for block in word_blocks(words):
             torch.mm(vectors, words[block].T, out=product[:, block])
         return product
+
+
+def word_blocks(words: Tensor) -> Iterator[slice]:
+    """Words whose vectors stay in the cache; elsewhere than on the CPU, all."""
+    return chunks(words.size(0), CPU_WORDS if words.device.type == "cpu" else words.size(0))
 
 
 def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:
