@@ -26,9 +26,13 @@ setup(
         "sacremoses",  # Moses tokenisation without Perl
         "sentencepiece",  # the alternative to BPE by subword-nmt
         "subword-nmt",  # BPE as in the papers' recipes
+        "scipy",  # rank correlation and bootstrap
         "tensorboardX",  # fairseq's --tensorboard-logdir
     ],
-    extras_require={"test": ["pytest", "ruff", "build"]},
+    extras_require={
+        "search": ["optuna>=4", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
+        "test": ["pytest", "ruff", "build"],
+    },
     classifiers=[
         "License :: OSI Approved :: MIT License",
         *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),

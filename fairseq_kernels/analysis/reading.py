@@ -42,7 +42,14 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     if not (Path(data) / f"{split}.idx").is_file():
         raise SystemExit(f"error: no {split}.idx in {data}; give a data-bin folder of one language that has that split")
     overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
-    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    try:
+        [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    except Exception as error:  # torch and fairseq raise all kinds for wrong files
+        reason = (str(error) or repr(error)).splitlines()[0]
+        raise SystemExit(
+            f"error: {checkpoint} can't be read with {data} ({reason}); give a language model's checkpoint and the "
+            "data-bin folder of its training"
+        ) from error
     if not isinstance(model, KernelModel):
         raise SystemExit(f"error: {checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,7 +4,6 @@ import math
 from typing import Callable, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .base import Hyperparameter, Kernel
@@ -111,7 +110,7 @@ class Logarithm(DistanceKernel):
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + e^x), without the linear shortcut of torch's own from x = 20 on."""
-    return F.relu(x) + torch.log1p(torch.exp(-x.abs()))
+    return torch.logaddexp(x, x.new_zeros(()))
 
 
 class Power(DistanceKernel):

@@ -5,10 +5,10 @@ import os
 import re
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
-from fairseq.data import data_utils
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -21,6 +21,7 @@ from ..output_layers import (
     SphericalSoftmax,
     TaylorSoftmax,
 )
+from ..word_counts import word_counts
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ def build_output_layer(
     with one_line_errors():
         layer = OUTPUT_LAYERS[cfg.output_layer](cfg, embed_dim, len(dictionary), bias != "false", budget)
         if bias == "prior":
-            layer.set_log_prior(word_counts(task, dictionary))
+            layer.set_log_prior(training_counts(task, dictionary))
     if shared is not None:
         if cfg.output_layer == "kerbs":
             raise SystemExit(
@@ -180,7 +181,7 @@ def build_output_layer(
     return layer
 
 
-def word_counts(task, dictionary) -> np.ndarray:
+def training_counts(task, dictionary) -> np.ndarray:
     """Count of each word in the training data, ``</s>`` and ``<unk>`` included; the dictionary's own counts, which
     lack these two, where there is no training data (a trained model's bias comes from its checkpoint)."""
     options = task.cfg or task.args  # the language modelling task has the latter only
@@ -188,11 +189,8 @@ def word_counts(task, dictionary) -> np.ndarray:
     source, target = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     names = [f"train.{source}-{target}.{target}", f"train.{target}-{source}.{target}"] if target else ["train"]
     for name in names:
-        dataset = data_utils.load_indexed_dataset(os.path.join(data, name), dictionary)
-        if dataset is not None:
-            counts = np.zeros(len(dictionary), dtype=np.int64)
-            for sentence in range(len(dataset)):
-                np.add.at(counts, dataset[sentence].numpy(), 1)
+        counts = word_counts(Path(data, name), dictionary)
+        if counts is not None:
             return counts
     logger.warning("no training data in %r: the bias starts from the dictionary's counts", data)
     return np.asarray(dictionary.count)

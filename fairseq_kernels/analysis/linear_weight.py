@@ -1,0 +1,148 @@
+"""Where the weight of lin goes in a mixture: "the linear components consistently receive a total weight above 50%"
+(Gao et al. 2019, section 4.4). By position in the line, by frequency of the word, and as a distribution.
+
+python -m fairseq_kernels.analysis.linear_weight DATA_BIN NAME=CHECKPOINT ... [--split test] [--out FOLDER]
+"""
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import Dict, List
+
+import numpy as np
+import torch
+
+from ..output_layers import GeneralizedSoftmax
+from ..word_counts import word_counts
+from .plotting import file_pyplot
+from .reading import Reading, read
+
+CHUNK = 4096  # words whose weights are computed at a time
+LAST_POSITION = 20  # this one and all after it are one row
+
+
+@torch.no_grad()
+def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
+    """Total weight of the lin components, sum_k pi_k (Eq. 2) over k with kernel lin, before each word of a text.
+
+    ``</s>`` counts as a word. Where all components are lin the total is 1, and ``components`` alone tells something.
+    Frequency is by rank in the training data, in decades: the 10 most frequent words, those from 11 to 100, and so on.
+
+    Returns:
+        ``words`` N, ``mean``, ``above_half``: share of words with a weight above 0.5, ``deciles`` (9), ``components``:
+        mean weight of each, ``by_position`` and ``by_rank``: rows with ``words`` and ``mean`` (None without words).
+
+    Raises:
+        SystemExit: one line: no mixture, or one without lin; and what ``reading.read`` refuses.
+    """
+    reading = read(checkpoint, data, split)
+    layer = reading.layer
+    kernels = [kernel.name for kernel in layer.kernels] if isinstance(layer, GeneralizedSoftmax) else []
+    if len(kernels) < 2 or "lin" not in kernels:
+        found = f"only {','.join(kernels)}" if kernels else "an output layer without kernels"
+        raise SystemExit(f"error: {checkpoint} has {found}; give a mixture with lin, as of --kernels lin,log")
+    weights = torch.cat([layer.mixture_weights(chunk) for chunk in reading.features.split(CHUNK)]).double()
+    total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
+    return {
+        "checkpoint": str(checkpoint),
+        "split": split,
+        "words": len(total),
+        "mean": float(total.mean()),
+        "above_half": float((total > 0.5).double().mean()),
+        "deciles": np.quantile(total.numpy(), np.arange(1, 10) / 10).tolist(),
+        "components": dict(zip(layer.component_names(), weights.mean(0).tolist())),
+        "by_position": by_position(reading, total),
+        "by_rank": by_rank(reading, total, data),
+    }
+
+
+def by_position(reading: Reading, total: torch.Tensor) -> List[Dict]:
+    """A row for each place in the line, from 0; the later ones in one."""
+    names = [*map(str, range(LAST_POSITION)), f"{LAST_POSITION}+"]
+    return means(total, reading.positions.clamp_max(LAST_POSITION), names)
+
+
+def by_rank(reading: Reading, total: torch.Tensor, data: Path) -> List[Dict]:
+    """A row for each decade of the target word's rank in the training data."""
+    counts = word_counts(Path(data, "train"), reading.dictionary)
+    if counts is None:
+        raise SystemExit(f"error: no train.idx in {data}; give the data-bin folder of the training")
+    ranks = torch.empty(len(counts), dtype=torch.long)
+    ranks[torch.as_tensor(counts).argsort(descending=True, stable=True)] = torch.arange(1, len(counts) + 1)
+    ends = [10**n for n in range(1, len(str(len(counts) - 1)) + 1)]  # the last one is V or more
+    names = [f"{start + 1}-{min(end, len(counts))}" for start, end in zip([0, *ends], ends)]
+    return means(total, torch.bucketize(ranks[reading.words], torch.tensor(ends)), names)
+
+
+def means(values: torch.Tensor, groups: torch.Tensor, names: List[str]) -> List[Dict]:
+    """Number and mean of the values (N,) in each group, from the groups' numbers (N,)."""
+    words = torch.bincount(groups, minlength=len(names)).tolist()
+    sums = torch.bincount(groups, values, minlength=len(names)).tolist()
+    return [{"of": n, "words": w, "mean": s / w if w else None} for n, w, s in zip(names, words, sums)]
+
+
+VIEWS = {"by_position": "position in the line", "by_rank": "rank of the word in training"}
+
+
+def table(mixtures: Dict[str, Dict]) -> str:
+    """The results of each mixture, by name, as text."""
+    width = max(8, *map(len, mixtures))
+    lines = [f"{'':{width}}   mean  above 0.5  deciles 1, 5, 9      mean weight of each component"]
+    for name, found in mixtures.items():
+        deciles = " ".join(f"{found['deciles'][n]:.3f}" for n in (0, 4, 8))
+        components = ", ".join(f"{component} {mean:.3f}" for component, mean in found["components"].items())
+        lines.append(f"{name:{width}}  {found['mean']:.3f}  {found['above_half']:9.1%}  {deciles}  {components}")
+    for view, title in VIEWS.items():
+        lines.append(f"\n{title:28}  {'words':>7}  " + "  ".join(f"{name:>{width}}" for name in mixtures))
+        for rows in zip(*(found[view] for found in mixtures.values())):
+            cells = (f"{'-' if row['mean'] is None else format(row['mean'], '.3f'):>{width}}" for row in rows)
+            lines.append(f"{rows[0]['of']:28}  {rows[0]['words']:7,}  " + "  ".join(cells))
+    return "\n".join(lines)
+
+
+def plot(mixtures: Dict[str, Dict], path: Path) -> None:
+    """Mean total weight by position and by frequency, one line a mixture."""
+    pyplot = file_pyplot()
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, constrained_layout=True)
+    for axis, (view, title) in zip(axes, VIEWS.items()):
+        for name, found in mixtures.items():
+            rows = [row for row in found[view] if row["words"]]
+            axis.plot([row["of"] for row in rows], [row["mean"] for row in rows], marker="o", markersize=3, label=name)
+        axis.axhline(0.5, color="grey", linestyle="--", linewidth=0.5)
+        axis.set(xlabel=title, ylim=(0, 1.02))
+        axis.tick_params(axis="x", labelsize=8)
+    axes[0].set_ylabel("mean total weight of lin")
+    axes[0].legend(loc="lower left")
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.linear_weight", description=__doc__)
+    parser.add_argument("data", type=Path, help="data-bin folder of the training")
+    parser.add_argument("mixtures", nargs="+", metavar="NAME=CHECKPOINT")
+    parser.add_argument("--split", default="test", help="whose words (default: test)")
+    parser.add_argument("--out", type=Path, help="folder for linear_weight.json and linear_weight.svg")
+    args = parser.parse_args()
+    for item in args.mixtures:
+        if not all(item.partition("=")):
+            parser.error(f"{item} is not NAME=CHECKPOINT; write for instance mix2=checkpoints/mix2/checkpoint_best.pt")
+    checkpoints = dict(item.split("=", 1) for item in args.mixtures)
+    if len(checkpoints) < len(args.mixtures):
+        parser.error(f"{' '.join(args.mixtures)}: a NAME occurs twice; give each checkpoint one of its own")
+    try:
+        if args.out:
+            args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {args.out}: {error.strerror}; give a folder that you may write to")
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    mixtures = {name: linear_weight(args.data, Path(path), args.split) for name, path in checkpoints.items()}
+    print(table(mixtures))
+    if args.out:
+        (args.out / "linear_weight.json").write_text(json.dumps(mixtures, indent=1) + "\n")
+        plot(mixtures, args.out / "linear_weight.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""How often a text's next word is not among a language model's ten most probable ones.
+
+python -m fairseq_kernels.analysis.top10_error DATA_BIN CHECKPOINT [--splits valid test]
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from .reading import read
+
+
+def top10_error(data: Path, checkpoint: Path, split: str) -> float:
+    """A part of the words of the split, ``</s>`` included."""
+    reading = read(checkpoint, data, split)
+    return float((reading.layer.rank(reading.features, reading.words) >= 10).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.top10_error", description=__doc__)
+    parser.add_argument("data", type=Path, help="data-bin folder")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--splits", nargs="+", default=["valid", "test"])
+    args = parser.parse_args()
+    found = [
+        {"split": split, "metric": "top10_error", "value": round(top10_error(args.data, args.checkpoint, split), 4)}
+        for split in args.splits
+    ]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

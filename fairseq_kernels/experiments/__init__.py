@@ -1,0 +1,1 @@
+"""The papers' tables: what their rows are, training and evaluating them, searching hyper-parameters, the report."""

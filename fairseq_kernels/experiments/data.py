@@ -1,0 +1,51 @@
+"""The folders that data-prep scripts make, as experiments see them."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A binarised corpus.
+
+    Args:
+        folder: as the user named it.
+        binarised: its data-bin.
+        kind: ``lm`` (one language) or ``mt`` (two).
+    """
+
+    folder: Path
+    binarised: Path
+    kind: str
+
+    @classmethod
+    def at(cls, folder: Path) -> "Corpus":
+        """The corpus of a data-prep script's folder, or of its data-bin.
+
+        Raises:
+            ValueError: no dictionary there.
+        """
+        folder = Path(folder)
+        if folder.name == "data-bin":
+            folder = folder.parent
+        binarised = folder / "data-bin" if (folder / "data-bin").is_dir() else folder
+        dictionaries = sorted(binarised.glob("dict*.txt"))
+        if not dictionaries:
+            raise ValueError(
+                f"data {str(folder)!r} has no data-bin with a dict.txt; give a folder that a data-prep script made"
+            )
+        return cls(folder, binarised, "lm" if dictionaries[0].name == "dict.txt" else "mt")
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def fingerprint(self) -> str:
+        """Of all that is binarised: 12 hexadecimal digits of a SHA-256."""
+        digest = hashlib.sha256()
+        for path in sorted(self.binarised.iterdir()):
+            if path.suffix in (".idx", ".bin", ".txt"):
+                digest.update(path.name.encode())
+                digest.update(path.read_bytes())
+        return digest.hexdigest()[:12]

@@ -1,0 +1,233 @@
+"""Trains and evaluates a table's rows, some at a time, and writes down each as it is done.
+
+``scripts/table1.sh`` and the others call it.
+"""
+
+import argparse
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import torch
+
+from ..errors import one_line_errors
+from . import results
+from .data import Corpus
+from .runs import Failed, Run
+from .tables import Row, Table, load_table
+from .unigram import UnigramRun
+
+WAIT = 5.0  # seconds between two looks at a row that another process trains
+
+
+class Work(NamedTuple):
+    """A row, and one of its runs."""
+
+    row: Row
+    run: Run
+
+    @property
+    def label(self) -> str:
+        return f"{self.row.name} on {self.run.corpus.name}, seed {self.run.seed}"
+
+
+class Runner:
+    """Rows of one table.
+
+    Args:
+        table: the table.
+        work: its runs.
+        results_folder: where ``TABLE.json`` and ``curves/TABLE.json`` are.
+        environments: of the trainings that go on at the same time, one each: threads, devices.
+        measures: names of ``runs.MEASURES`` with their options.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        work: Sequence[Work],
+        results_folder: Path,
+        environments: List[Dict[str, str]],
+        measures: Dict[str, Sequence[str]],
+    ):
+        self.table, self.work, self.environments, self.measures = table, work, environments, measures
+        self.path = results_folder / f"{table.name}.json"
+        self.curves = results_folder / "curves" / f"{table.name}.json"
+        self.order = [row.name for row in table.rows]
+        self.failed: Dict[str, str] = {}
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        """All rows; those that another process trains are waited for at the end."""
+        waiting: queue.Queue[Tuple[Work, bool]] = queue.Queue()
+        for work in self.work:
+            waiting.put((work, False))
+        workers = [threading.Thread(target=self.worker, args=(waiting, env), daemon=True) for env in self.environments]
+        for worker in workers:
+            worker.start()
+        try:
+            while any(worker.is_alive() for worker in workers):
+                time.sleep(0.1)  # a join would keep Ctrl-C waiting
+        finally:
+            self.stopping.set()
+            for worker in workers:
+                worker.join()
+
+    def worker(self, waiting, environment: Dict[str, str]) -> None:
+        while not self.stopping.is_set():
+            try:
+                work, again = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                if not self.one(work, environment, again):
+                    waiting.put((work, True))
+            except (Failed, ValueError, OSError) as error:
+                self.failed[work.label] = str(error)
+                say(f"{work.label}: failed: {error}")
+            except Stopped:
+                return
+
+    def one(self, work: Work, environment: Dict[str, str], again: bool) -> bool:
+        """False: another process is at it."""
+        row, run = work
+        with run.locked() as lock:
+            if lock is None:
+                if not again:
+                    say(f"{work.label}: another process has {run.folder}; it is waited for")
+                self.stopping.wait(WAIT)
+                return False
+            record = run.finished()
+            if record is None:
+                say(f"{work.label}: training {'goes on' if run.log.is_file() else 'starts'} (log: {run.log})")
+                record = run.execute(lock, environment, self.stop)
+            for measure, options in self.measures.items():
+                if run.corpus.kind == "lm" and not row.unigram and "--stock" not in run.options:
+                    record["metrics"] += run.measured(measure, options, lock, environment, self.stop)
+        results.add(self.path, results.figures(self.table, row, run, record), self.order)
+        results.add_curves(self.curves, row.name, run, record)
+        say(f"{work.label}: {shown(record)}")
+        return True
+
+    def stop(self) -> bool:
+        if self.stopping.is_set():
+            raise Stopped()
+        return False
+
+
+class Stopped(Exception):
+    """The table is being interrupted."""
+
+
+def say(text: str) -> None:
+    """A line with the time of day; fairseq's import has taken the loggers for itself."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def shown(record: Dict) -> str:
+    """A record's figures in one line."""
+    chosen = [m for m in record["metrics"] if not m["metric"].startswith("pi_")]
+    return ", ".join(f"{m['split']} {m['metric']} {m['value']:g}" for m in chosen)
+
+
+def environments(jobs: int) -> List[Dict[str, str]]:
+    """Of ``jobs`` trainings at a time (0: one a GPU, or one a core): a GPU each, or an equal part of the cores."""
+    if torch.cuda.is_available():
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = given.split(",") if given else [str(index) for index in range(torch.cuda.device_count())]
+        return [{"CUDA_VISIBLE_DEVICES": devices[job % len(devices)]} for job in range(jobs or len(devices))]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = jobs or cores
+    return [{"OMP_NUM_THREADS": str(max(1, cores // jobs))} for _ in range(jobs)]
+
+
+def share_of_array(work: List[Work]) -> List[Work]:
+    """In a SLURM array job the part of the work that is this task's."""
+    task, first = os.environ.get("SLURM_ARRAY_TASK_ID"), os.environ.get("SLURM_ARRAY_TASK_MIN", "0")
+    count = int(os.environ.get("SLURM_ARRAY_TASK_COUNT", "1"))
+    return work if task is None else work[(int(task) - int(first)) % count :: count]
+
+
+def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Namespace) -> List[Work]:
+    """The rows on each corpus with each seed; the unigram on text of one language, once."""
+    work = []
+    for corpus in corpora:
+        for seed in args.seeds:
+            for row in rows:
+                if not row.unigram:
+                    options = (*row.options, *args.extra)
+                    work.append(Work(row, Run(corpus, args.profile, options, seed, args.save_dir)))
+                elif corpus.kind == "lm" and seed == args.seeds[0]:
+                    work.append(Work(row, UnigramRun(corpus, args.profile, ("unigram",), seed, args.save_dir)))
+    return work
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    name, *argv = argv
+    argv, extra = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    parser = argparse.ArgumentParser(
+        prog=f"{name}.sh",
+        description="Trains and evaluates the rows of a table. A finished row isn't run again, a broken one goes on; "
+        "the same command in several places shares the rows, tasks of a SLURM array divide them. What follows -- goes "
+        "to every row's training.",
+    )
+    parser.add_argument("data", nargs="+", type=Path, help="folders of data-prep scripts: text, parallel text or both")
+    parser.add_argument(
+        "--profile", choices=["cpu", "paper"], help="sizes, budget (default: paper with a GPU, else cpu)"
+    )
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="some rows (default: all)")
+    parser.add_argument("--seeds", nargs="+", default=["1"], metavar="SEED", help="default: 1")
+    parser.add_argument("--jobs", type=int, default=0, help="trainings at a time (default: one a GPU, or one a core)")
+    for name, default, use in (
+        ("save-dir", "checkpoints/tables", "of the runs"),
+        ("results", "results", "of TABLE.json"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"folder {use} (default: {default})")
+    parser.add_argument("--simlex", type=Path, help="SimLex-999.txt, to score language models' embeddings by")
+    args = parser.parse_args(argv)
+    args.extra = tuple(extra)
+    args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
+    if not all(seed.isdigit() and int(seed) > 0 for seed in seeds):
+        parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers >= 1, as in --seeds 1 2 3")
+    args.seeds = [int(seed) for seed in seeds]
+    if args.jobs < 0:
+        parser.error(f"--jobs {args.jobs} is not allowed: give 1 or more, or 0 for one a GPU or core")
+    if args.simlex is not None and not args.simlex.is_file():
+        parser.error(
+            f"--simlex {args.simlex} not found; its authors' page, fh295.github.io/simlex.html, has SimLex-999.txt"
+        )
+    if args.profile is None:
+        args.profile = "paper" if torch.cuda.is_available() else "cpu"
+    return args
+
+
+def main() -> None:
+    with one_line_errors():
+        table = load_table(sys.argv[1])
+        args = parse(sys.argv[1:])
+        corpora = [Corpus.at(folder) for folder in args.data]
+        rows = table.chosen(args.rows)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs of a shell have SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
+    measures = {name: [] for name in table.measures}
+    if args.simlex is not None:
+        measures["simlex"] = ["--simlex", str(args.simlex)]
+    work = share_of_array(runs_of(rows, corpora, args))
+    runner = Runner(table, work, args.results, environments(args.jobs), measures)
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        sys.exit(f"{table.name}.sh: interrupted; the same command goes on where it stopped")
+    if runner.failed:
+        sys.exit(f"{table.name}.sh: failed: {'; '.join(runner.failed)}; the same command tries these again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""One training with its evaluation, in a folder of its own: begun once, continued after an interruption, done once."""
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from ..analysis.measurement import commit, provenance
+from ..analysis.training_log import read_curves, read_records
+from .data import Corpus
+from .tables import ROOT
+
+POLL = 0.5  # seconds between two looks at a training
+PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
+BLEU = re.compile(r"tokenised \(fairseq\): .*BLEU4 = ([\d.]+)")
+SACREBLEU = re.compile(r"detokenised \(sacreBLEU\): ([\d.]+)\s+(\S+)")
+
+
+# modules that print what they measured of a language model as a list of objects
+MEASURES = {
+    "top10_error": ["fairseq_kernels.analysis.top10_error"],
+    "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
+}
+
+
+class Failed(Exception):
+    """A training or an evaluation ended with an error; the message tells where its log is."""
+
+
+class Pruned(Exception):
+    """A training was stopped because it is hopeless."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained, and where.
+
+    Args:
+        corpus: the data.
+        profile: ``cpu`` or ``paper``.
+        options: of the training script, which tell one run from another.
+        seed: of fairseq-train.
+        root: the folder under which all runs have theirs.
+    """
+
+    corpus: Corpus
+    profile: str
+    options: Tuple[str, ...]
+    seed: int
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        told = " ".join(self.options).replace("--kernels ", "").replace("--", "")
+        name = re.sub(r"[^\w=.,*-]+", "_", told).strip("_")
+        return self.root / self.corpus.name / self.profile / name / f"seed{self.seed}"
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "train.log"
+
+    def training(self) -> List[str]:
+        """The command that trains."""
+        script = f"scripts/train_{self.corpus.kind}.sh"
+        data = str(self.corpus.binarised)
+        settings = ["--profile", self.profile, *self.options, "--seed", str(self.seed), "--save-dir", str(self.folder)]
+        return ["bash", script, data, *settings]
+
+    def evaluation(self, split: str) -> List[str]:
+        """The command that evaluates the best checkpoint."""
+        data = self.corpus.binarised if self.corpus.kind == "lm" else self.corpus.folder
+        script = f"scripts/evaluate_{self.corpus.kind}.sh"
+        return ["bash", script, str(data), str(self.folder / "checkpoint_best.pt"), "--gen-subset", split]
+
+    def finished(self) -> Optional[Dict]:
+        """What :meth:`execute` has found, or None.
+
+        Raises:
+            ValueError: the folder is of other data.
+        """
+        if not self.result.is_file():
+            return None
+        found = json.loads(self.result.read_text())
+        data = self.corpus.fingerprint()
+        if found["provenance"]["data"] != data:
+            raise ValueError(
+                f"{self.folder} was trained on data {found['provenance']['data']}, {self.corpus.folder} is {data}; "
+                "name another --save-dir"
+            )
+        return found
+
+    @contextmanager
+    def locked(self) -> Iterator[Optional[int]]:
+        """The lock's file descriptor while no other process has the folder; None where one has.
+
+        Commands inherit it: a training that outlives its table keeps the folder until it ends.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+            else:
+                yield lock
+        finally:
+            os.close(lock)
+
+    def measured(self, name: str, options: Sequence[str], lock: int, environment: Dict[str, str], look) -> List[Dict]:
+        """What one of ``MEASURES`` says of the trained model; measured once."""
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            module, *flags = MEASURES[name]
+            checkpoint = str(self.folder / "checkpoint_best.pt")
+            arguments = [str(self.corpus.binarised), checkpoint, *flags, *options]
+            command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
+            output = self.folder / f"{name}.out"
+            self.call(command, output, lock, environment, look)
+            write_json(path, json.loads(output.read_text().splitlines()[-1]))
+        return json.loads(path.read_text())
+
+    def execute(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> Dict:
+        """Trains, or goes on training, and evaluates.
+
+        Args:
+            lock: of :meth:`locked`.
+            environment: added to the commands' environment: threads, devices.
+            look: called now and then; True stops the training.
+
+        Raises:
+            Failed: a command did.
+            Pruned: ``look`` has stopped the training.
+        """
+        start = self.folder / "start.json"
+        settings = {"data": self.corpus.fingerprint(), "command": shlex.join(self.training())}
+        if start.is_file():
+            begun = json.loads(start.read_text())
+            if {key: begun[key] for key in settings} != settings:
+                raise ValueError(f"{self.folder} holds a run of other data or settings; name another --save-dir")
+        else:
+            begun = {**settings, "commit": commit()}
+            write_json(start, begun)
+        mend_checkpoints(self.folder)
+        self.call(self.training(), self.folder / "train.out", lock, environment, look)
+        metrics = []
+        for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
+            output = self.folder / f"{split}.out"
+            self.call(self.evaluation(split), output, lock, environment, look)
+            metrics += self.read_metrics(split, output.read_text(errors="replace"))
+        record = self.record(metrics, environment, begun["commit"])
+        write_json(self.result, record)
+        return record
+
+    def call(self, command, output: Path, lock, environment, look=None) -> None:
+        with open(output, "w") as out:
+            process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
+                env={**os.environ, **environment}, pass_fds=[lock], start_new_session=True,
+            )  # fmt: skip
+            try:
+                while True:
+                    try:
+                        code = process.wait(POLL)
+                        break
+                    except subprocess.TimeoutExpired:
+                        if look is not None and look():
+                            raise Pruned() from None
+            finally:
+                if process.poll() is None:  # Ctrl-C, or pruned
+                    os.killpg(process.pid, signal.SIGTERM)
+                    process.wait()
+        if code:
+            lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+            raise Failed(f"{lines[-1] if lines else 'no output'} (exit status {code}, all of it in {output})")
+
+    def read_metrics(self, split: str, text: str) -> List[Dict]:
+        found = []
+        for metric, pattern in (("ppl", PERPLEXITY), ("bleu", BLEU), ("sacrebleu", SACREBLEU)):
+            match = pattern.search(text)
+            if match:
+                found.append({"split": split, "metric": metric, "value": float(match[1])})
+                if metric == "sacrebleu":
+                    found[-1]["signature"] = match[2]
+        if not found:
+            raise Failed(f"no figure in {self.folder}/{split}.out")
+        return found
+
+    def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Optional[str]) -> Dict:
+        valid = [values for kind, values in read_records(self.log) if kind == "valid"]
+        best = min(valid, key=lambda values: values.get("ppl", values["loss"]))
+        metrics = metrics + [
+            {"split": "valid", "metric": name, "value": value} for name, value in best.items() if name.startswith("pi_")
+        ]
+        ended = read_curves(self.log, "train_inner").get("wall", {0: 0.0})
+        origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
+        origin.update(data=self.corpus.fingerprint(), commit=begun)
+        origin.update(seconds=list(ended.values())[-1], updates=int(valid[-1]["num_updates"]))
+        command = "; ".join(shlex.join(part) for part in (self.training(), self.evaluation("test")))
+        return {"metrics": metrics, "command": command, "provenance": origin, "curves": curves(self.log)}
+
+
+def curves(log: Path) -> Dict[str, Dict[str, Dict[int, float]]]:
+    """Perplexity in training and validation, and mixture weights in training, by update."""
+    training, valid = read_curves(log, "train_inner"), read_curves(log, "valid")
+    weights = {name: curve for name, curve in training.items() if name.startswith("pi_") and "variance" not in name}
+    return {"train": {"ppl": training.get("ppl", {})}, "valid": {"ppl": valid.get("ppl", {})}, "weights": weights}
+
+
+def mend_checkpoints(folder: Path) -> None:
+    """Replaces a checkpoint that was being copied when its training was killed: fairseq writes the first of an
+    update's checkpoints whole or not at all, and copies it to the others."""
+    copies = [folder / f"checkpoint_{name}.pt" for name in ("best", "last")]
+    whole = [path for path in folder.glob("checkpoint_*.pt") if path not in copies and zipfile.is_zipfile(path)]
+    newest = max(whole, key=lambda path: path.stat().st_mtime, default=None)
+    for copy in copies:
+        if copy.is_file() and not zipfile.is_zipfile(copy):
+            source = newest or next((other for other in copies if zipfile.is_zipfile(other)), None)
+            copy.unlink() if source is None else shutil.copyfile(source, copy)
+
+
+def write_json(path: Path, content) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    part.replace(path)

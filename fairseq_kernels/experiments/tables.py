@@ -1,0 +1,76 @@
+"""What a table's rows are, from ``configs/tables/``."""
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT / "configs" / "tables"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model of a table.
+
+    Args:
+        name: in the table.
+        options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
+        paper: the paper's figures, by metric (``ppl``, ``bleu``).
+        unigram: no model: the words' frequencies in training.
+    """
+
+    name: str
+    options: Tuple[str, ...] = ()
+    paper: Dict[str, float] = field(default_factory=dict)
+    unigram: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
+    (``runs.MEASURES``) are taken beside perplexity and BLEU."""
+
+    name: str
+    title: str
+    source: str
+    rows: Tuple[Row, ...]
+    note: str = ""
+    measures: Tuple[str, ...] = ()
+
+    def chosen(self, names: Sequence[str]) -> List[Row]:
+        """The rows of these names; all if none are given.
+
+        Raises:
+            ValueError: there is no such row.
+        """
+        by_name = {row.name: row for row in self.rows}
+        for name in names:
+            if name not in by_name:
+                raise ValueError(f"--rows: {name!r} is not in {self.name}; choose from {' '.join(by_name)}")
+        return [by_name[name] for name in names] if names else list(self.rows)
+
+
+def load_table(name: str) -> Table:
+    """Reads ``configs/tables/NAME.yaml``.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = TABLES / f"{name}.yaml"
+    if not path.is_file():
+        raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
+    content = yaml.safe_load(path.read_text())
+    rows = []
+    for row in content["rows"]:
+        options = tuple(shlex.split(row.get("options", "")))
+        rows.append(Row(str(row["name"]), options, row.get("paper", {}), row.get("unigram", False)))
+    measures = tuple(content.get("measures", ()))
+    return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures)
+
+
+def names() -> List[str]:
+    """Of all tables."""
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Table 1 of Gao et al. (2019), the nine kernels one by one: perplexity of language models, BLEU of translation.
+#
+#   bash scripts/table1.sh data/swb data/multi30k --profile cpu
+#   bash scripts/table1.sh data/swb --rows "lin ssg" --seeds "1 2 3"
+#
+# --help lists the options. Runs are in checkpoints/tables, figures in results/table1.json; scripts/report.sh shows them.
+source "$(dirname "$0")/table.sh"

@@ -1,0 +1,161 @@
+"""The weight of lin in a mixture against brute force over the test text, the files, mistakes."""
+
+import json
+import sys
+from collections import Counter
+
+import pytest
+import torch
+from conftest import binarise
+from fairseq_commands import awaited, later, lm_training
+from test_fairseq_lm import load
+
+from fairseq_kernels.analysis import linear_weight as module
+from fairseq_kernels.analysis.linear_weight import linear_weight, means
+from fairseq_kernels.analysis.reading import BLOCK
+
+
+def sentences(task, split):
+    task.load_dataset(split)
+    text = torch.cat([item["target"] for item in task.dataset(split)]).tolist()
+    lines, end = [[]], task.target_dictionary.eos()
+    for word in text:
+        lines[-1].append(word)
+        if word == end:
+            lines.append([])
+    return lines[:-1]
+
+
+@pytest.fixture(scope="module")
+def found(lm_data, mixture_lm):
+    return linear_weight(lm_data, mixture_lm.last)
+
+
+@pytest.fixture(scope="module")
+def expected(lm_data, mixture_lm):
+    """(position, rank in training from 0, weights of lin, lin and log) of each test word, one block after the other
+    through the model."""
+    model, task = load(mixture_lm.folder)
+    lines = sentences(task, "test")
+    text = [word for line in lines for word in line]
+    counts = Counter(word for line in sentences(task, "train") for word in line)
+    ranks = sorted(range(len(task.target_dictionary)), key=lambda word: -counts[word])
+    weights = []
+    for start in range(0, len(text), BLOCK):
+        block = text[start : start + BLOCK]
+        previous = [text[start - 1] if start else task.target_dictionary.eos(), *block[:-1]]
+        features, _ = model(torch.tensor([previous]), features_only=True)
+        pi = torch.softmax(features[0] @ model.decoder.output_projection.mixture_map, dim=1)
+        weights += pi.tolist()
+    positions = [place for line in lines for place in range(len(line))]
+    return [(place, ranks.index(word), pi) for place, word, pi in zip(positions, text, weights)]
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def test_totals(found, expected):
+    total = sorted(pi[0] + pi[1] for *_, pi in expected)
+    assert found["words"] == len(total) and found["split"] == "test"
+    assert found["mean"] == pytest.approx(mean(total), rel=1e-5)
+    assert found["above_half"] == pytest.approx(mean(value > 0.5 for value in total))
+    assert found["deciles"] == sorted(found["deciles"])
+    for tenth, decile in enumerate(found["deciles"], 1):
+        assert sum(value <= decile + 1e-6 for value in total) >= tenth / 10 * len(total) - 1
+        assert sum(value >= decile - 1e-6 for value in total) >= (1 - tenth / 10) * len(total) - 1
+    assert list(found["components"]) == ["lin1", "lin2", "log"]
+    for k, value in enumerate(found["components"].values()):
+        assert value == pytest.approx(mean(pi[k] for *_, pi in expected), rel=1e-5)
+    assert sum(found["components"].values()) == pytest.approx(1)
+
+
+def test_by_position(found, expected):
+    rows = {row["of"]: row for row in found["by_position"]}
+    assert sum(row["words"] for row in rows.values()) == found["words"]
+    assert rows["20+"] == {"of": "20+", "words": 0, "mean": None}  # sentences of 2 to 9 words
+    for place in range(10):
+        totals = [pi[0] + pi[1] for position, _, pi in expected if position == place]
+        assert rows[str(place)]["words"] == len(totals)
+        assert rows[str(place)]["mean"] == pytest.approx(mean(totals), rel=1e-5)
+
+
+def test_long_lines_are_pooled(monkeypatch, lm_data, mixture_lm, expected):
+    monkeypatch.setattr(module, "LAST_POSITION", 3)
+    monkeypatch.setattr(module, "CHUNK", 7)
+    row = linear_weight(lm_data, mixture_lm.last)["by_position"][-1]
+    totals = [pi[0] + pi[1] for position, _, pi in expected if position >= 3]
+    assert row == {"of": "3+", "words": len(totals), "mean": pytest.approx(mean(totals), rel=1e-5)}
+
+
+def test_by_rank(found, expected):
+    assert [row["of"] for row in found["by_rank"]] == ["1-10", "11-24"]
+    for row, frequent in zip(found["by_rank"], (True, False)):
+        totals = [pi[0] + pi[1] for _, rank, pi in expected if (rank < 10) == frequent]
+        assert row["words"] == len(totals) > 0
+        assert row["mean"] == pytest.approx(mean(totals), rel=1e-5)
+
+
+def test_means():
+    rows = means(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 0, 2]), ["a", "b", "c"])
+    assert [(row["words"], row["mean"]) for row in rows] == [(1, 2.0), (0, None), (2, 2.5)]
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["linear_weight", *map(str, arguments)])
+    module.main()
+
+
+def test_program(monkeypatch, capsys, tmp_path, lm_data, mixture_lm, found):
+    names = [f"{name}={mixture_lm.last}" for name in ("one", "other")]
+    run(monkeypatch, lm_data, *names, "--out", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "linear_weight.json").read_text()) == {"one": found, "other": found}
+    assert (tmp_path / "out" / "linear_weight.svg").stat().st_size > 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("one", "other", "lin1", "log", "20+", "11-24", f"{found['mean']:.3f}"))
+
+
+@pytest.fixture(scope="module")
+def others(lm_data, tmp_path_factory):
+    """A single kernel, a mixture without lin, and an output layer without kernels."""
+    folder = tmp_path_factory.mktemp("others")
+    taylor = ("--output-layer", "taylor", "--criterion", "log_taylor_softmax")
+    options = {"single": ("--kernels", "lin"), "without": ("--kernels", "log,pow"), "taylor": taylor}
+    commands = {
+        name: later(*lm_training(lm_data, folder / name, *own, "--max-update", 2)) for name, own in options.items()
+    }
+    return {name: awaited(folder / name, command) for name, command in commands.items()}
+
+
+@pytest.mark.parametrize(
+    "name, said", [("single", "only lin"), ("without", "only log,pow"), ("taylor", "without kernels")]
+)
+def test_no_mixture_with_lin(name, said, others, lm_data):
+    with pytest.raises(SystemExit) as ended:
+        linear_weight(lm_data, others[name].last)
+    assert all(part in str(ended.value) for part in (str(others[name].last), said, "--kernels lin,log"))
+
+
+def test_other_mistakes(monkeypatch, capsys, tmp_path, lm_data, mixture_lm):
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    good = f"mix={mixture_lm.last}"
+    other = tmp_path / "other"
+    other.mkdir()
+    for split in ("train", "valid", "test"):
+        (other / split).write_text("a b\n" * 5)
+    other = binarise(other, "data-bin", "--only-source")
+    for arguments, said in {
+        (lm_data, mixture_lm.last): ["NAME=CHECKPOINT", "checkpoint_last.pt"],
+        (lm_data, good, good): ["mix=", "twice"],
+        (lm_data, f"mix={tmp_path}/none.pt"): ["none.pt", "not found"],
+        (lm_data, f"mix={tmp_path}/text.pt"): ["text.pt", "checkpoint"],
+        (tmp_path, good): ["test.idx", str(tmp_path)],
+        (other, good): ["24 words", "8"],
+        (lm_data, good, "--split", "dev"): ["dev.idx", "split"],
+        (lm_data, good, "--out", tmp_path / "text.pt"): ["--out", "text.pt"],
+    }.items():
+        with pytest.raises(SystemExit) as ended:
+            run(monkeypatch, *arguments)
+        shown = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+        assert all(part in shown for part in said) and "\n" not in shown, shown
