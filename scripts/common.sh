@@ -9,8 +9,10 @@ find_python() {
     if [ -n "${PYTHON_BIN:-}" ]; then PY=$PYTHON_BIN
     elif [ -x "$ROOT/.venv/bin/python" ]; then PY=$ROOT/.venv/bin/python
     else PY=python3; fi
+    [ "${FOUND_PYTHON:-}" = "$PY" ] && return  # by a script that called this one
     "$PY" -c 'import fairseq, torch' 2>/dev/null \
         || die "$PY has no fairseq and torch; run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
+    export FOUND_PYTHON=$PY
 }
 
 # fairseq's commands, without the warnings of its own use of torch.
@@ -19,7 +21,11 @@ fairseq() { local command=$1; shift; "$PY" -W ignore -m "fairseq_cli.$command" "
 # Sets DEVICE to the flags of the device at hand: a GPU with bf16 where it can, else the CPU.
 find_device() {
     DEVICE=()
-    if ! "$PY" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then DEVICE=(--cpu); fi
+    if [ -z "${FOUND_DEVICE:-}" ]; then
+        FOUND_DEVICE=$("$PY" -c 'import torch; print("cuda" if torch.cuda.is_available() else "cpu")')
+        export FOUND_DEVICE
+    fi
+    [ $FOUND_DEVICE = cuda ] || DEVICE=(--cpu)
 }
 
 # need_option NAME VALUE: an option's value must be there.

@@ -65,7 +65,7 @@ step() {
 step "build tools" "$VENV/bin/python" -m pip install --upgrade pip setuptools wheel cython numpy
 step "$TORCH" "$VENV/bin/python" -m pip install "$TORCH"
 # with torch, cython and numpy there, no isolated build fetches them again
-step "fairseq and the package" "$VENV/bin/python" -m pip install --no-build-isolation -e '.[test]'
+step "fairseq and the package" "$VENV/bin/python" -m pip install --no-build-isolation -e '.[search,test]'
 step "a first import" "$VENV/bin/python" -W ignore -m fairseq_kernels --list
 echo "$wanted" >"$stamp"
 echo "setup.sh: done"

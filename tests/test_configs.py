@@ -16,7 +16,10 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize("config", sorted((path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))), ids=lambda path: path.stem)
+EXPERIMENTS = sorted(path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))
+
+
+@pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda path: path.stem)
 def test_config_trains(config: Path, request, tmp_path):
     """Two updates of a small model on the tests' corpus."""
     kind = config.parent.name

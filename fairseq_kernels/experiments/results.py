@@ -22,7 +22,7 @@ def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
         counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
         paper = row.paper.get(metric["metric"]) if counterpart else None
         origin = {"profile": run.profile, "seed": run.seed, "command": record["command"]}
-        origin["provenance"] = {**record["provenance"], "config": " ".join(row.options)}
+        origin["provenance"] = {**record["provenance"], "config": " ".join(run.options)}
         found.append({**shared, **metric, "paper": paper, **origin})
     return found
 

@@ -141,10 +141,11 @@ def environments(jobs: int) -> List[Dict[str, str]]:
     if torch.cuda.is_available():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
         devices = given.split(",") if given else [str(index) for index in range(torch.cuda.device_count())]
-        return [{"CUDA_VISIBLE_DEVICES": devices[job % len(devices)]} for job in range(jobs or len(devices))]
+        found = {"FOUND_DEVICE": "cuda"}  # which saves the scripts looking
+        return [{**found, "CUDA_VISIBLE_DEVICES": devices[job % len(devices)]} for job in range(jobs or len(devices))]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = jobs or cores
-    return [{"OMP_NUM_THREADS": str(max(1, cores // jobs))} for _ in range(jobs)]
+    return [{"FOUND_DEVICE": "cpu", "OMP_NUM_THREADS": str(max(1, cores // jobs))} for _ in range(jobs)]
 
 
 def share_of_array(work: List[Work]) -> List[Work]:
@@ -191,7 +192,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"folder {use} (default: {default})")
     parser.add_argument("--simlex", type=Path, help="SimLex-999.txt, to score language models' embeddings by")
     args = parser.parse_args(argv)
-    args.extra = tuple(extra)
+    args.extra, args.program = tuple(extra), parser.prog
     args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
     if not all(seed.isdigit() and int(seed) > 0 for seed in seeds):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers >= 1, as in --seeds 1 2 3")
@@ -207,12 +208,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def main() -> None:
+def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> List[Work]:
+    """Trains and evaluates the rows as the arguments say; ends the program where one fails, or with Ctrl-C."""
     with one_line_errors():
-        table = load_table(sys.argv[1])
-        args = parse(sys.argv[1:])
         corpora = [Corpus.at(folder) for folder in args.data]
-        rows = table.chosen(args.rows)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     for number in (signal.SIGINT, signal.SIGTERM):  # background jobs of a shell have SIGINT ignored
         signal.signal(number, signal.default_int_handler)
@@ -224,9 +223,18 @@ def main() -> None:
     try:
         runner.run()
     except KeyboardInterrupt:
-        sys.exit(f"{table.name}.sh: interrupted; the same command goes on where it stopped")
+        sys.exit(f"{args.program}: interrupted; the same command goes on where it stopped")
     if runner.failed:
-        sys.exit(f"{table.name}.sh: failed: {'; '.join(runner.failed)}; the same command tries these again")
+        sys.exit(f"{args.program}: failed: {'; '.join(runner.failed)}; the same command tries these again")
+    return work
+
+
+def main() -> None:
+    with one_line_errors():
+        table = load_table(sys.argv[1])
+        args = parse(sys.argv[1:])
+        rows = table.chosen(args.rows)
+    run_table(table, rows, args)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ..analysis.training_log import read_curves, read_records
 from .data import Corpus
 from .tables import ROOT
 
+TRAINED = "| done training in "  # in fairseq-train's log
 POLL = 0.5  # seconds between two looks at a training
 PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
 BLEU = re.compile(r"tokenised \(fairseq\): .*BLEU4 = ([\d.]+)")
@@ -134,6 +135,30 @@ class Run:
             write_json(path, json.loads(output.read_text().splitlines()[-1]))
         return json.loads(path.read_text())
 
+    def begin(self) -> Dict:
+        """What the training was begun with: ``data``, ``command`` and ``commit``; written down the first time.
+
+        Raises:
+            ValueError: the folder holds a run of other data or settings.
+        """
+        start = self.folder / "start.json"
+        settings = {"data": self.corpus.fingerprint(), "command": shlex.join(self.training())}
+        if start.is_file():
+            begun = json.loads(start.read_text())
+            if {key: begun[key] for key in settings} != settings:
+                raise ValueError(f"{self.folder} holds a run of other data or settings; name another --save-dir")
+        else:
+            begun = {**settings, "commit": commit()}
+            write_json(start, begun)
+        return begun
+
+    def train(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> None:
+        """The first half of :meth:`execute`."""
+        if self.log.is_file() and TRAINED in self.log.read_text(errors="replace"):
+            return  # fairseq, started again at the end, would make an update more
+        mend_checkpoints(self.folder)
+        self.call(self.training(), self.folder / "train.out", lock, environment, look)
+
     def execute(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> Dict:
         """Trains, or goes on training, and evaluates.
 
@@ -146,17 +171,8 @@ class Run:
             Failed: a command did.
             Pruned: ``look`` has stopped the training.
         """
-        start = self.folder / "start.json"
-        settings = {"data": self.corpus.fingerprint(), "command": shlex.join(self.training())}
-        if start.is_file():
-            begun = json.loads(start.read_text())
-            if {key: begun[key] for key in settings} != settings:
-                raise ValueError(f"{self.folder} holds a run of other data or settings; name another --save-dir")
-        else:
-            begun = {**settings, "commit": commit()}
-            write_json(start, begun)
-        mend_checkpoints(self.folder)
-        self.call(self.training(), self.folder / "train.out", lock, environment, look)
+        begun = self.begin()
+        self.train(lock, environment, look)
         metrics = []
         for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
             output = self.folder / f"{split}.out"
@@ -235,6 +251,11 @@ def mend_checkpoints(folder: Path) -> None:
 
 def write_json(path: Path, content) -> None:
     """Whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    part.write_text(text)
     part.replace(path)

@@ -1,0 +1,362 @@
+"""Which of several close words comes next? Gao et al. (2019, section 4.5 and Table 4), at every word of a text.
+
+python -m fairseq_kernels.analysis.disambiguation DATA_BIN lin=CHECKPOINT mixbig=CHECKPOINT ... [--out FOLDER]
+
+Clusters of close words come from the inner products of the lin model's word vectors, as in the paper. Wherever the text
+has a word of a cluster, each model chooses among the cluster's words: its probabilities, renormalised in the cluster,
+give its choice and the log-likelihood of the text's word.
+
+Words of one line are not independent of each other. So the intervals of differences come from resampling lines, each
+with all its words, the same lines for both models; the lines count as independent. They tell of this text, not of other
+trainings of the models. And since the clusters are what this one lin model finds close, another lin model may do better
+in them too: one with another seed, given as a further NAME=CHECKPOINT, is the control.
+"""
+
+import argparse
+import itertools
+import json
+import logging
+import math
+import re
+from pathlib import Path
+from typing import Callable, Dict, NamedTuple, Tuple
+
+import numpy as np
+import scipy.stats
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from ..output_layers import GeneralizedSoftmax
+from .measurement import provenance
+from .reading import Reading, read
+
+CHUNK = 512  # positions whose V log-probabilities are in memory at a time
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+DRAWN = 1 << 21  # lines drawn at a time in resampling: 16 MiB
+SHOWN = 10  # clusters in the report; the record has all
+SIMILARITIES = {"inner": "the inner product", "cosine": "the cosine"}
+
+
+def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
+    """The words most frequent in training, at most ``number``: no padding words, no symbols such as ``<unk>``."""
+    words = range(dictionary.nspecial, len(dictionary))
+    kept = [word for word in words if dictionary.count[word] > 0 and not re.fullmatch("<.+>", dictionary[word])]
+    return torch.tensor(kept[:number], dtype=torch.long)
+
+
+def clusters(weight: Tensor, candidates: Tensor, size: int = 5, number: int = 200, similarity: str = "inner") -> Tensor:
+    """Disjoint clusters of close words, the tightest first.
+
+    Greedy: of the candidates, the one with the greatest mean similarity to its ``size - 1`` nearest others makes a
+    cluster with these; its words are candidates no longer; and so on.
+
+    Args:
+        weight: projection matrix (V, d).
+        candidates: words (C,), at least ``number * size``.
+        similarity: ``"inner"``, the inner product, or ``"cosine"``.
+
+    Returns:
+        words (number, size); in each cluster the centre, then the others from near to far.
+    """
+    vectors = weight[candidates].double()
+    if similarity == "cosine":
+        vectors = torch.nn.functional.normalize(vectors, dim=1)
+    similarities = vectors @ vectors.T
+    similarities.fill_diagonal_(-torch.inf)
+    found = []
+    for _ in range(number):
+        nearest = similarities.topk(size - 1)
+        centre = nearest.values.mean(1).argmax()
+        cluster = torch.cat([centre.view(1), nearest.indices[centre]])
+        similarities[cluster] = similarities[:, cluster] = -torch.inf
+        found.append(candidates[cluster])
+    return torch.stack(found)
+
+
+class Questions(NamedTuple):
+    """The n positions of a text whose word is in a cluster."""
+
+    positions: Tensor  # (n,) in the text
+    lines: Tensor  # (n,) the text's line, from 0
+    choices: Tensor  # (n, size) words of the cluster
+    target: Tensor  # (n,) which of them is the text's
+
+
+def questions(reading: Reading, found: Tensor) -> Questions:
+    """Where the text has a word of the clusters (number, size)."""
+    cluster_of = torch.full((len(reading.dictionary),), -1)
+    cluster_of[found] = torch.arange(len(found)).unsqueeze(1)
+    positions = (cluster_of[reading.words] >= 0).nonzero().flatten()
+    words = reading.words[positions]
+    choices = found[cluster_of[words]]
+    lines = (reading.positions == 0).cumsum(0)[positions] - 1
+    return Questions(positions, lines, choices, (choices == words.unsqueeze(1)).long().argmax(1))
+
+
+class Answers(NamedTuple):
+    """What a model says at n positions."""
+
+    choice: Tensor  # (n,) which word of the cluster is the most probable
+    right: Tensor  # (n,) 1 where that is the text's, else 0
+    log_likelihood: Tensor  # (n,) of the text's word in the cluster, nats
+
+
+@torch.no_grad()
+def answers(reading: Reading, asked: Questions) -> Answers:
+    """The choices of the model whose reading it is."""
+    parts = zip(asked.positions.split(CHUNK), asked.choices.split(CHUNK))
+    log_p = torch.cat([reading.layer(reading.features[rows]).gather(1, choices) for rows, choices in parts])
+    log_p = log_p.double().log_softmax(1)
+    choice = log_p.argmax(1)
+    return Answers(choice, (choice == asked.target).double(), log_p.gather(1, asked.target.unsqueeze(1)).squeeze(1))
+
+
+def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Dict:
+    """The mean difference of two models' values (n,) with its percentile bootstrap interval over lines (n,)."""
+    _, places = np.unique(lines.numpy(), return_inverse=True)
+    sums, counts = np.bincount(places, (values - baseline).numpy()), np.bincount(places)
+    interval = scipy.stats.bootstrap(
+        (sums, counts),
+        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
+        n_resamples=RESAMPLES,
+        batch=max(1, DRAWN // len(counts)),
+        vectorized=True,
+        paired=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",  # BCa costs the square of the lines, and has no value where models are equal
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    low, high = float(interval.low), float(interval.high)
+    return {"mean": float(sums.sum() / counts.sum()), "low": low, "high": high, "excludes_0": low > 0 or high < 0}
+
+
+def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> Dict[str, Dict]:
+    """By the name of the model that is right where the other of the pair is wrong: how often that is, and ``number``
+    different sentences, those where the log-likelihoods differ most."""
+    names = reading.dictionary.symbols
+    found = {}
+    for (winner, right), (_, wrong) in itertools.permutations(pair.items()):
+        where = (right.right > wrong.right).nonzero().flatten()
+        gain = right.log_likelihood - wrong.log_likelihood
+        examples = {}
+        for n in where[gain[where].argsort(descending=True, stable=True)].tolist():
+            if len(examples) == number:
+                break
+            position = int(asked.positions[n])
+            words = reading.words[position - int(reading.positions[position]) : position + 1]
+            *context, truth = (names[word] for word in words)
+            example = {
+                "line": int(asked.lines[n]),
+                "context": " ".join(context),
+                "truth": truth,
+                "choices": {name: names[asked.choices[n, answer.choice[n]]] for name, answer in pair.items()},
+                "log_likelihood_difference": float(gain[n]),
+            }
+            examples.setdefault((example["context"], truth), example)
+        found[winner] = {"number": len(where), "examples": list(examples.values())}
+    return found
+
+
+def lin_clusters(reading: Reading, model: str, size: int, number: int, vocabulary: int, similarity: str) -> Tensor:
+    """:func:`clusters` of a lin model's frequent words."""
+    if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
+        raise SystemExit(
+            f"error: {model} is not a model with the kernel lin alone, whose word vectors make the clusters; give one "
+            "trained with --kernels lin first"
+        )
+    candidates = frequent_words(reading.dictionary, vocabulary)
+    if number * size > len(candidates):
+        raise SystemExit(
+            f"error: {number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give fewer "
+            "--clusters, a smaller --size or, where the dictionary has more words, a larger --vocabulary"
+        )
+    return clusters(reading.layer.weight, candidates, size, number, similarity)
+
+
+def summary(reading: Reading, checkpoint: Path, own: Answers) -> Dict:
+    """What the record says of any model."""
+    return {
+        "checkpoint": str(checkpoint),
+        "perplexity": math.exp(reading.layer.nll(reading.features, reading.words).item() / len(reading.words)),
+        "accuracy": float(own.right.mean()),
+        "log_likelihood": float(own.log_likelihood.mean()),
+    }
+
+
+@torch.no_grad()
+def compare(
+    data: Path,
+    checkpoints: Dict[str, Path],
+    split: str = "test",
+    size: int = 5,
+    number: int = 200,
+    vocabulary: int = 2000,
+    similarity: str = "inner",
+    examples: int = 5,
+    seed: int = 1,
+) -> Dict:
+    """Compares language models with the first of them, the baseline, which has the kernel lin alone.
+
+    Args:
+        data: data-bin folder.
+        checkpoints: by the models' names.
+        size, number, similarity: of the clusters; see :func:`clusters`.
+        vocabulary: the clusters' words are among this many most frequent ones.
+        examples: sentences in each direction.
+        seed: of the bootstrap.
+
+    Returns:
+        The record that ``--out`` writes. Each of ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
+        clusters, and its ``perplexity`` on the whole text. All but the baseline have ``differences`` from it and, by
+        the name of the model that is right where the other is wrong, ``alone_right``: how often, and examples.
+
+    Raises:
+        SystemExit: one line: models that can't be read or compared, or settings that don't fit the data.
+    """
+    baseline, *others = checkpoints
+    first = read(checkpoints[baseline], data, split)
+    found = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary, similarity)
+    asked = questions(first, found)
+    lines = len(asked.lines.unique())
+    if lines < 2:
+        raise SystemExit(
+            f"error: words of the {number} clusters are in {lines} lines of {split} in {data}, resampling needs two; "
+            "give more --clusters or another --split"
+        )
+    reference = answers(first, asked)
+    models = {baseline: summary(first, checkpoints[baseline], reference)}
+    for name in others:
+        reading = read(checkpoints[name], data, split)
+        if reading.dictionary != first.dictionary or not torch.equal(reading.words, first.words):
+            raise SystemExit(
+                f"error: {name}={checkpoints[name]} has another dictionary than {baseline}={checkpoints[baseline]}; "
+                "give models that were trained on the same data"
+            )
+        own = answers(reading, asked)
+        models[name] = {
+            **summary(reading, checkpoints[name], own),
+            "differences": {
+                "accuracy": difference(own.right, reference.right, asked.lines, seed),
+                "log_likelihood": difference(own.log_likelihood, reference.log_likelihood, asked.lines, seed),
+            },
+            "alone_right": disagreements(first, asked, {baseline: reference, name: own}, examples),
+        }
+    return {
+        "data": str(data),
+        "split": split,
+        "settings": {"size": size, "vocabulary": vocabulary, "similarity": similarity, "seed": seed},
+        "resamples": RESAMPLES,
+        "confidence": CONFIDENCE,
+        "words": len(first.words),
+        "positions": len(asked.positions),
+        "lines": lines,
+        "models": models,
+        "clusters": [[first.dictionary[word] for word in cluster] for cluster in found.tolist()],
+        "provenance": provenance(),
+    }
+
+
+def report(record: Dict) -> str:
+    """The record in Markdown: the models, some of the clusters, and sentences as the paper's Table 4 has them."""
+    settings = record["settings"]
+    baseline, *others = record["models"]
+    lines = [
+        f"{len(record['clusters'])} clusters of {settings['size']} words, by {SIMILARITIES[settings['similarity']]} of "
+        f"{baseline}'s vectors of at most {settings['vocabulary']:,} frequent words; {record['positions']:,} of "
+        f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
+        "Accuracy (%) and mean log-likelihood (nats) are within the clusters. In brackets: intervals of "
+        f"{record['confidence']:.0%} from {record['resamples']:,} resamples of lines; bold: 0 is not in them.",
+        "",
+        f"| model | perplexity | accuracy | log-likelihood | accuracy − {baseline}'s | log-likelihood − {baseline}'s "
+        f"| right where {baseline} is wrong | wrong where {baseline} is right |",
+        "| --- " * 8 + "|",
+    ]
+    for name, model in record["models"].items():
+        cells = [name, f"{model['perplexity']:.1f}", f"{100 * model['accuracy']:.2f}", f"{model['log_likelihood']:.4f}"]
+        if name in others:
+            differences, alone_right = model["differences"], model["alone_right"]
+            cells += [signed(differences["accuracy"], 100, 2), signed(differences["log_likelihood"], 1, 4)]
+            cells += [f"{alone_right[winner]['number']:,}" for winner in (name, baseline)]
+        lines.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
+    lines += ["", "The tightest clusters:", ""]
+    lines += [f"- {escaped(', '.join(cluster))}" for cluster in record["clusters"][:SHOWN]]
+    for name in others:
+        for winner, loser in ((name, baseline), (baseline, name)):
+            alone = record["models"][name]["alone_right"][winner]
+            lines += ["", f"{winner} right, {loser} wrong: {alone['number']:,} times."]
+            if alone["examples"]:
+                lines[-1] += " Where their log-likelihoods differ most:"
+                lines += ["", "| Model | Prediction |", "| --- | --- |"]
+            for example in alone["examples"]:
+                for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items():
+                    lines.append(f"| {who} | {escaped(example['context'])} **{escaped(word)}** |")
+    return "\n".join(lines) + "\n"
+
+
+def signed(difference: Dict, unit: float, digits: int) -> str:
+    """``+0.12 [-0.30, +0.54]``, in bold if the interval excludes 0."""
+    mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
+    bold = "**" if difference["excludes_0"] else ""
+    return f"{bold}{mean} [{low}, {high}]{bold}"
+
+
+def escaped(text: str) -> str:
+    """Words as they are, in Markdown."""
+    return re.sub(r"([\\`*_<|])", r"\\\1", text)
+
+
+def named_checkpoint(text: str) -> Tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if not (name and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=CHECKPOINT, such as lin=checkpoints/checkpoint_best.pt")
+    return name, Path(path)
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {minimum}")
+        return int(text)
+
+    return number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.disambiguation", description=__doc__)
+    parser.add_argument("data", type=Path, help="data-bin folder of the models' training")
+    parser.add_argument("models", nargs="+", type=named_checkpoint, metavar="NAME=CHECKPOINT", help="lin's first")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--size", type=at_least(2), default=5, help="words in a cluster (5)")
+    parser.add_argument(
+        "--clusters", dest="number", type=at_least(1), default=200, metavar="NUMBER", help="how many (200)"
+    )
+    parser.add_argument(
+        "--vocabulary", type=at_least(1), default=2000, help="their words are among this many most frequent ones (2000)"
+    )
+    parser.add_argument("--similarity", choices=SIMILARITIES, default="inner", help="of word vectors (inner)")
+    parser.add_argument("--examples", type=at_least(0), default=5, help="sentences in each direction (5)")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="of the bootstrap (1)")
+    parser.add_argument("--out", type=Path, help="folder for disambiguation.json and disambiguation.md")
+    args = vars(parser.parse_args())
+    models, out = args.pop("models"), args.pop("out")
+    if len(dict(models)) < max(2, len(models)):
+        given = ", ".join(name for name, _ in models)
+        parser.error(f"models {given}: give two or more, lin's first, each with a name of its own")
+    if out:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"can't make --out {out} ({error.strerror}); give a folder that you may write to")
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    record = compare(checkpoints=dict(models), **args)
+    print(report(record), end="")
+    if out:
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (out / "disambiguation.json").write_text(text, encoding="utf-8")
+        (out / "disambiguation.md").write_text(report(record), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Where the weight of the linear components goes in the mixtures of Table 3 of Gao et al. (2019): its mean, by position
+# in the line and by frequency of the word (their section 4.4: always above 50 %).
+#
+#   bash scripts/linear_weight.sh data/swb --profile cpu --rows "mixbig mix2"
+#
+# Models that aren't trained yet are trained, as table3.sh does. --help lists the options. Figures are in
+# results/linear_weight.json and results/linear_weight.svg.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+[ $# -gt 0 ] || { usage 2 8; exit 2; }
+find_python
+exec "$PY" -W ignore -m fairseq_kernels.experiments.mixtures linear_weight "$@"

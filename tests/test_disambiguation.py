@@ -1,0 +1,408 @@
+"""Clusters of close words and the models' choices in them against brute force, the intervals, files, mistakes."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import binarise
+from fairseq.data import Dictionary
+from fairseq_commands import awaited, later, lm_training
+from test_fairseq_lm import load
+
+from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels.analysis import disambiguation as module
+from fairseq_kernels.analysis.disambiguation import (
+    Answers,
+    Questions,
+    answers,
+    clusters,
+    compare,
+    difference,
+    disagreements,
+    frequent_words,
+    questions,
+    report,
+)
+from fairseq_kernels.analysis.reading import Reading, read
+
+# clusters
+
+
+def test_known_groups():
+    """Four groups of three around orthogonal directions, the longest vectors the tightest; the words shuffled."""
+    torch.manual_seed(1)
+    order = torch.randperm(12)
+    weight = torch.zeros(15, 6)
+    weight[12:, :] = 100  # no candidates, though the nearest of all
+    for place, word in enumerate(order.tolist()):
+        weight[word, place // 3] = 4 - place // 3
+    weight[:12, 4:] = 0.01 * torch.randn(12, 2)
+    found = clusters(weight, torch.arange(12), size=3, number=4)
+    assert [set(cluster) for cluster in found.tolist()] == [set(order[n : n + 3].tolist()) for n in (0, 3, 6, 9)]
+    assert torch.equal(clusters(weight, torch.arange(12), size=3, number=2), found[:2])
+
+
+@pytest.mark.parametrize("similarity", ["inner", "cosine"])
+def test_greedy_rule(similarity):
+    torch.manual_seed(2)
+    weight, candidates = torch.randn(40, 5), torch.randperm(40)[:30]
+    free, expected = candidates.tolist(), []
+    for _ in range(7):
+        best = None
+        for word in free:
+            rated = []
+            for other in free:
+                a, b = weight[word].double(), weight[other].double()
+                value = float(a @ b) / (1 if similarity == "inner" else float(a.norm() * b.norm()))
+                rated += [(value, other)] if other != word else []
+            rated = sorted(rated, reverse=True)[:3]
+            tightness = sum(value for value, _ in rated)
+            if best is None or tightness > best[0]:
+                best = tightness, [word, *(other for _, other in rated)]
+        expected.append(best[1])
+        free = [word for word in free if word not in best[1]]
+    assert clusters(weight, candidates, 4, 7, similarity).tolist() == expected
+
+
+def test_frequent_words():
+    dictionary = Dictionary()
+    for word, count in (("a", 9), ("<laughter>", 8), ("b", 7), ("<", 6), ("c", 5), ("madeupword0000", 0)):
+        dictionary.add_symbol(word, n=count)
+    assert [dictionary[word] for word in frequent_words(dictionary, 10)] == ["a", "b", "<", "c"]
+    assert [dictionary[word] for word in frequent_words(dictionary, 2)] == ["a", "b"]
+
+
+# choices
+
+WORDS = 20
+LINES = [6, 1, 9, 3, 8, 20, 2, 11]
+
+
+@pytest.fixture(scope="module")
+def text():
+    """A reading by a mixture with random parameters of lines of random words."""
+    torch.manual_seed(3)
+    dictionary = Dictionary()
+    for word in range(WORDS):
+        dictionary.add_symbol(f"w{word}", n=WORDS - word)
+    lines = [[*torch.randint(dictionary.nspecial, len(dictionary), (n,)).tolist(), dictionary.eos()] for n in LINES]
+    words = torch.tensor(sum(lines, []))
+    positions = torch.cat([torch.arange(len(line)) for line in lines])
+    layer = GeneralizedSoftmax(8, len(dictionary), kernels="2xlin,log", kernel_params="log.p=3")
+    torch.nn.init.normal_(layer.bias)
+    return Reading(layer, dictionary, 3 * torch.randn(len(words), 8), words, positions)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return torch.tensor([[4, 7, 9], [20, 5, 11], [6, 8, 10]])
+
+
+@pytest.fixture(scope="module")
+def asked(text, found):
+    return questions(text, found)
+
+
+def test_questions(text, found, asked):
+    expected, line = [], 0
+    for position, word in enumerate(text.words.tolist()):
+        for cluster in found.tolist():
+            if word in cluster:
+                expected.append((position, line, cluster, cluster.index(word)))
+        line += word == text.dictionary.eos()
+    assert list(zip(*(part.tolist() for part in asked))) == expected and len(expected) > 20
+
+
+def test_answers(monkeypatch, text, asked):
+    monkeypatch.setattr(module, "CHUNK", 7)
+    own = answers(text, asked)
+    layer = GeneralizedSoftmax(8, len(text.dictionary), kernels="2xlin,log", kernel_params="log.p=3").double()
+    layer.load_state_dict(text.layer.state_dict())
+    p = layer(text.features.double()).exp().detach()
+    for n, position in enumerate(asked.positions.tolist()):
+        inside = [float(p[position, word]) for word in asked.choices[n]]
+        target = asked.choices[n].tolist().index(int(text.words[position]))
+        assert own.choice[n] == inside.index(max(inside))
+        assert own.right[n] == (own.choice[n] == target)
+        assert float(own.log_likelihood[n]) == pytest.approx(math.log(inside[target] / sum(inside)), abs=1e-5)
+    assert 0 < own.right.mean() < 1 and not own.log_likelihood.requires_grad
+
+
+def test_disagreements():
+    """Two lines, three words a cluster; the first position occurs twice, and counts twice but is shown once."""
+    dictionary = Dictionary()
+    for word in "abcx":
+        dictionary.add_symbol(word)
+    a, b, c, x = (dictionary.index(word) for word in "abcx")
+    end = dictionary.eos()
+    words = torch.tensor([x, a, end, x, a, end, x, x, b, c, end])
+    reading = Reading(None, dictionary, None, words, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4]))
+    asked = questions(reading, torch.tensor([[a, b, c]]))
+    assert asked.lines.tolist() == [0, 1, 2, 2]
+    pair = {
+        "lin": Answers(torch.tensor([1, 1, 1, 0]), torch.tensor([0.0, 0, 1, 0]), torch.tensor([-2.0, -2, -0.1, -3])),
+        "mix": Answers(torch.tensor([0, 0, 2, 2]), torch.tensor([1.0, 1, 0, 1]), torch.tensor([-0.5, -0.5, -1, -0.1])),
+    }
+    alone = disagreements(reading, asked, pair, 3)
+    assert alone == {
+        "lin": {
+            "number": 1,
+            "examples": [
+                {
+                    "line": 2,
+                    "context": "x x",
+                    "truth": "b",
+                    "choices": {"lin": "b", "mix": "c"},
+                    "log_likelihood_difference": pytest.approx(0.9),
+                }
+            ],
+        },
+        "mix": {
+            "number": 3,
+            "examples": [
+                {
+                    "line": 2,
+                    "context": "x x b",
+                    "truth": "c",
+                    "choices": {"lin": "a", "mix": "c"},
+                    "log_likelihood_difference": pytest.approx(2.9),
+                },
+                {
+                    "line": 0,
+                    "context": "x",
+                    "truth": "a",
+                    "choices": {"lin": "b", "mix": "a"},
+                    "log_likelihood_difference": pytest.approx(1.5),
+                },
+            ],
+        },
+    }
+    assert disagreements(reading, asked, pair, 1)["mix"]["examples"] == alone["mix"]["examples"][:1]
+    assert disagreements(reading, asked, pair, 0)["mix"] == {"number": 3, "examples": []}
+
+
+# intervals
+
+
+@pytest.fixture(scope="module")
+def values():
+    """Values of two models that are equally good, and their lines, whose numbers leave some out."""
+    generator = torch.Generator().manual_seed(4)
+    lines = torch.randint(0, 300, (1000,), generator=generator).sort().values * 2
+    return torch.randn(1000, generator=generator).double(), torch.randn(1000, generator=generator).double(), lines
+
+
+def test_interval_of_equal_models(values):
+    one, _, lines = values
+    assert difference(one, one, lines, seed=1) == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
+
+
+def test_interval_of_a_better_model(values):
+    one, other, lines = values
+    same = difference(one, other, lines, seed=1)
+    assert same["mean"] == pytest.approx(float((one - other).mean()))
+    assert same["low"] < 0 < same["high"] and not same["excludes_0"]
+    better, worse = difference(one + 1, other, lines, seed=1), difference(other, one + 1, lines, seed=1)
+    assert better["excludes_0"] and better["low"] > 0 and worse["excludes_0"] and worse["high"] < 0
+    assert better["low"] == pytest.approx(same["low"] + 1) and better["high"] == pytest.approx(same["high"] + 1)
+
+
+def test_interval_depends_on_the_seed(monkeypatch, values):
+    interval = difference(*values, seed=1)
+    assert interval == difference(*values, seed=1) != difference(*values, seed=2)
+    monkeypatch.setattr(module, "DRAWN", 1 << 16)  # fewer lines at a time: other draws, the same interval nearly
+    small = difference(*values, seed=1)
+    assert [small[key] for key in ("low", "high")] == pytest.approx([interval["low"], interval["high"]], abs=0.01)
+
+
+def test_interval_of_single_words(values):
+    """A line a word: the normal approximation of a mean."""
+    one, other, _ = values
+    interval = difference(one, other, torch.arange(1000), seed=1)
+    half = 1.96 * float((one - other).std()) / math.sqrt(1000)
+    assert interval["high"] - interval["low"] == pytest.approx(2 * half, rel=0.05)
+
+
+def test_lines_are_the_unit(values):
+    """Words that say the same as their line's others tell nothing more: the interval stays as wide."""
+    one, other, _ = values
+    lines = torch.arange(1000)
+    many = difference(*(part.repeat_interleave(9) for part in (one, other, lines)), seed=1)
+    assert many == pytest.approx(difference(one, other, lines, seed=1))
+    independent = difference(one.repeat(9), other.repeat(9), torch.arange(9000), seed=1)
+    assert independent["high"] - independent["low"] < 0.4 * (many["high"] - many["low"])
+
+
+# the whole comparison
+
+SETTINGS = {"size": 3, "number": 4, "vocabulary": 20, "examples": 2}
+
+
+@pytest.fixture(scope="module")
+def lin_lm(lm_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lin")
+    return awaited(folder, later(*lm_training(lm_data, folder, "--kernels", "lin")))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(lin_lm, mixture_lm):
+    return {"lin": lin_lm.last, "mix": mixture_lm.last, "again": lin_lm.last}
+
+
+@pytest.fixture(scope="module")
+def record(lm_data, checkpoints):
+    return compare(lm_data, checkpoints, **SETTINGS)
+
+
+def test_record(record, lm_data, checkpoints):
+    """Accuracy, log-likelihood and perplexity of each model, from its probabilities of all words."""
+    clusters = record["clusters"]
+    cluster_of = {word: cluster for cluster in clusters for word in cluster}
+    assert [len(cluster) for cluster in clusters] == [3] * 4 and len(cluster_of) == 12
+    for name, checkpoint in checkpoints.items():
+        reading = read(checkpoint, lm_data)
+        names = reading.dictionary.symbols
+        with torch.no_grad():
+            p = reading.layer.double()(reading.features.double()).exp()
+        right, log_likelihood, lines = [], [], set()
+        for line, words in enumerate(reading.lines()):
+            for position in range(words.start, words.stop):
+                word = names[reading.words[position]]
+                if word in cluster_of:
+                    inside = {other: float(p[position, names.index(other)]) for other in cluster_of[word]}
+                    right.append(max(inside, key=inside.get) == word)
+                    log_likelihood.append(math.log(inside[word] / sum(inside.values())))
+                    lines.add(line)
+        own = record["models"][name]
+        assert (record["positions"], record["lines"], record["words"]) == (len(right), len(lines), len(reading.words))
+        assert own["accuracy"] == pytest.approx(np.mean(right))
+        assert own["log_likelihood"] == pytest.approx(np.mean(log_likelihood), abs=1e-5)
+        nll = -p[torch.arange(len(p)), reading.words].log().mean()
+        assert own["perplexity"] == pytest.approx(float(nll.exp()), rel=1e-5)
+
+
+def test_clusters_of_the_first_model(record, lin_lm):
+    model, task = load(lin_lm.folder)
+    weight = model.decoder.output_projection.weight.detach()
+    found = clusters(weight, torch.arange(4, 24), 3, 4)
+    assert record["clusters"] == [[task.dictionary[word] for word in cluster] for cluster in found]
+
+
+def test_differences(record):
+    lin, mix, again = (record["models"][name] for name in ("lin", "mix", "again"))
+    assert "differences" not in lin
+    for figure in ("accuracy", "log_likelihood"):
+        interval = mix["differences"][figure]
+        assert interval["mean"] == pytest.approx(mix[figure] - lin[figure])
+        assert interval["low"] <= interval["mean"] <= interval["high"]
+        assert again["differences"][figure] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
+    numbers = {winner: alone["number"] for winner, alone in mix["alone_right"].items()}
+    assert (numbers["mix"] - numbers["lin"]) / record["positions"] == pytest.approx(mix["accuracy"] - lin["accuracy"])
+    assert sum(numbers.values()) > 0
+    assert all(alone == {"number": 0, "examples": []} for alone in again["alone_right"].values())
+
+
+def test_sentences(record, lm_data):
+    lines = (lm_data.parent / "test").read_text().splitlines()
+    for winner, alone in record["models"]["mix"]["alone_right"].items():
+        assert len(alone["examples"]) == min(2, alone["number"])
+        for example in alone["examples"]:
+            [loser] = {"lin", "mix"} - {winner}
+            assert example["choices"][winner] == example["truth"] != example["choices"][loser]
+            [cluster] = [cluster for cluster in record["clusters"] if example["truth"] in cluster]
+            assert example["choices"][loser] in cluster
+            read_so_far = f"{example['context']} {example['truth']}".split()
+            assert lines[example["line"]].split()[: len(read_so_far)] == read_so_far
+
+
+def test_report(record):
+    text = report(record)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {9, 3}
+    [mix] = [row for row in rows if row.startswith("| mix |") and row.count("|") == 9]
+    interval = record["models"]["mix"]["differences"]["accuracy"]
+    shown = f"{100 * interval['mean']:+.2f} [{100 * interval['low']:+.2f}, {100 * interval['high']:+.2f}]"
+    assert (f"**{shown}**" if interval["excludes_0"] else f"| {shown} |") in mix
+    for alone in record["models"]["mix"]["alone_right"].values():
+        for example in alone["examples"]:
+            said = {"Ground Truth": example["truth"], **example["choices"]}
+            expected = "\n".join(f"| {who} | {example['context']} **{word}** |" for who, word in said.items())
+            assert list(said) == ["Ground Truth", "lin", "mix"] and expected in text
+
+
+def test_markdown_keeps_words():
+    assert module.escaped(r"<unk> a*b c_d | \ `") == r"\<unk> a\*b c\_d \| \\ \`"
+
+
+# the program
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["disambiguation", *map(str, arguments)])
+    module.main()
+
+
+def test_program(monkeypatch, capsys, tmp_path, lm_data, checkpoints, record):
+    models = [f"{name}={checkpoint}" for name, checkpoint in checkpoints.items()]
+    sizes = ("--size", 3, "--clusters", 4, "--vocabulary", 20, "--examples", 2)
+    run(monkeypatch, lm_data, *models, *sizes, "--out", tmp_path / "new" / "out")
+    written = json.loads((tmp_path / "new" / "out" / "disambiguation.json").read_text())
+    assert written.pop("provenance").keys() == record["provenance"].keys()
+    assert written == {key: value for key, value in record.items() if key != "provenance"}
+    assert (tmp_path / "new" / "out" / "disambiguation.md").read_text() == report(record) == capsys.readouterr().out
+    run(monkeypatch, lm_data, *models, *sizes, "--split", "valid", "--similarity", "cosine", "--seed", 2)
+    assert capsys.readouterr().out != report(record)
+
+
+def test_mistakes(monkeypatch, capsys, tmp_path, lm_data, stock_lm, checkpoints):
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    other = tmp_path / "other"
+    other.mkdir()
+    for split in ("train", "valid", "test"):
+        (other / split).write_text("a b\n" * 5)
+    other = binarise(other, "data-bin", "--only-source")
+    lin, mix = (f"{name}={checkpoints[name]}" for name in ("lin", "mix"))
+    few = ("--size", 3, "--clusters", 4)
+    for arguments, said in {
+        (lm_data, lin, checkpoints["mix"]): ["NAME=CHECKPOINT", "checkpoint_last.pt"],
+        (lm_data, lin): ["models lin", "two or more"],
+        (lm_data, lin, lin): ["models lin, lin", "a name of its own"],
+        (lm_data, lin, mix, "--size", 1): ["--size", "'1'", "at least 2"],
+        (lm_data, lin, mix, "--clusters", "many"): ["--clusters", "many", "at least 1"],
+        (lm_data, lin, mix, "--seed", -1): ["--seed", "-1", "at least 0"],
+        (lm_data, lin, mix, "--similarity", "l2"): ["--similarity", "l2", "inner", "cosine"],
+        (lm_data, lin, mix, "--out", tmp_path / "text.pt"): ["--out", "text.pt", "folder"],
+        (lm_data, lin, mix): ["200 clusters of 5 words", "20 most frequent", "--clusters"],
+        (lm_data, mix, lin, *few): [mix, "kernel lin alone", "--kernels lin"],
+        (lm_data, lin, f"mix={tmp_path}/none.pt", *few): ["mix=", "none.pt", "not found"],
+        (lm_data, lin, f"mix={tmp_path}/text.pt", *few): ["text.pt", "checkpoint"],
+        (lm_data, lin, f"stock={stock_lm.last}", *few): ["stock=", "fairseq's own model"],
+        (lm_data, lin, mix, *few, "--split", "dev"): ["dev.idx", str(lm_data)],
+        (other, lin, mix, *few): [lin, "24 words", "dictionary 8"],
+    }.items():
+        with pytest.raises(SystemExit) as ended:
+            run(monkeypatch, *arguments)
+        shown = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+        assert all(part in shown for part in said) and "\n" not in shown, shown
+
+
+def test_other_dictionary(monkeypatch, lm_data, checkpoints):
+    """No data folder gives models two dictionaries; fairseq's --output-dictionary-size may."""
+
+    def other(checkpoint, *arguments):
+        reading = read(checkpoint, *arguments)
+        return reading if checkpoint != checkpoints["mix"] else reading._replace(dictionary=Dictionary())
+
+    monkeypatch.setattr(module, "read", other)
+    with pytest.raises(SystemExit, match="mix=.* has another dictionary than lin="):
+        compare(lm_data, {name: checkpoints[name] for name in ("lin", "mix")}, **SETTINGS)
+
+
+def test_too_few_lines(monkeypatch, lm_data, checkpoints):
+    none = torch.zeros(0, dtype=torch.long)
+    monkeypatch.setattr(module, "questions", lambda *_: Questions(none, none, none.view(0, 3), none))
+    with pytest.raises(SystemExit, match="0 lines of test .* give more --clusters"):
+        compare(lm_data, {"lin": checkpoints["lin"]}, **SETTINGS)

@@ -1,0 +1,265 @@
+"""The papers' tables: their definitions, and rows that are trained once, whatever happens meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairseq_kernels.experiments import results
+from fairseq_kernels.experiments.data import Corpus
+from fairseq_kernels.experiments.runner import Runner, Work, environments, main, runs_of, share_of_array
+from fairseq_kernels.experiments.runs import Run, mend_checkpoints
+from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
+from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
+
+SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
+# checkpoints often enough for an interruption between two of them
+LONG = [*SMALL, "--batch-size", "1", "--max-update", "100", "--save-interval-updates", "10"]
+SHORT = [*SMALL, "--max-update", "10"]
+
+
+@pytest.fixture(scope="module")
+def corpus(lm_data, tmp_path_factory):
+    """The tests' corpus under a name of its own."""
+    folder = tmp_path_factory.mktemp("experiments") / "toy"
+    shutil.copytree(lm_data, folder / "data-bin")
+    return folder
+
+
+def command(table, corpus, folder, *options):
+    places = ["--save-dir", folder / "runs", "--results", folder / "results", "--jobs", 1, "--profile", "cpu"]
+    return ["bash", ROOT / "scripts" / f"{table}.sh", *map(str, (corpus, *places, *options))]
+
+
+def call(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True)
+
+
+# definitions
+
+
+@pytest.mark.parametrize("name", names())
+def test_tables(name):
+    """Their rows have names of their own, kernels that exist, and a script."""
+    table = load_table(name)
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    assert (ROOT / "scripts" / f"{name}.sh").is_file()
+    for row in table.rows:
+        options = dict(zip(row.options, row.options[1:]))
+        if "--kernels" in options:
+            build_kernels(parse_kernels(options["--kernels"]), 8, options.get("--kernel-params", ""))
+
+
+def test_table1_is_the_papers():
+    paper = {row.name: row.paper for row in load_table("table1").rows if row.paper}
+    assert list(paper) == ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
+    assert paper["rbf"] == {"ppl": 284.9, "bleu": 0.0} and paper["ssg"] == {"ppl": 49.9, "bleu": 34.6}
+
+
+def test_mixbig_has_one_of_each_kernel():
+    [row] = load_table("table3").chosen(["mixbig"])
+    assert sorted(row.options[1].split(",")) == sorted(r.name for r in load_table("table1").rows if r.paper)
+
+
+# one run after the other
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """Table 1's unigram and lin, then Table 3's lin."""
+    folder = tmp_path_factory.mktemp("finished")
+    first = call("table1", corpus, folder, "--rows", "unigram lin", "--", *SHORT)
+    assert first.returncode == 0, first.stdout + first.stderr
+    second = call("table3", corpus / "data-bin", folder, "--rows", "lin", "--", *SHORT)
+    assert second.returncode == 0, second.stdout + second.stderr
+    return folder, second
+
+
+def test_figures_tell_how_they_were_made(finished, corpus):
+    folder, _ = finished
+    found = results.load(folder / "results" / "table1.json")
+    assert [(f["name"], f["split"], f["metric"]) for f in found] == [
+        (name, split, "ppl") for name in ("unigram", "lin") for split in ("test", "valid")
+    ]
+    figure = found[2]
+    assert figure["corpus"] == "toy" and figure["profile"] == "cpu" and figure["seed"] == 1 and figure["paper"] == 46.8
+    assert 5 < figure["value"] < 24
+    assert figure["command"].startswith("bash scripts/train_lm.sh") and "evaluate_lm.sh" in figure["command"]
+    origin = figure["provenance"]
+    assert origin["data"] == Corpus.at(corpus).fingerprint() and origin["config"] == " ".join(
+        ["--kernels", "lin", *SHORT]
+    )
+    assert origin["updates"] == 10 and origin["seconds"] >= 0 and origin["versions"]["torch"] and origin["threads"]
+    curves = results.load(folder / "results" / "curves" / "table1.json")
+    assert [entry["name"] for entry in curves] == ["lin", "unigram"] and "10" in curves[0]["valid"]["ppl"]
+
+
+def test_tables_share_runs(finished):
+    """Table 3's lin is Table 1's: not trained again."""
+    folder, second = finished
+    assert "training" not in second.stdout
+    one, three = (results.load(folder / "results" / f"{name}.json") for name in ("table1", "table3"))
+    assert three == [figure for figure in one if figure["name"] == "lin"]
+
+
+def test_the_unigram_is_the_preparations(finished):
+    """On the toy corpus by hand: counts, one added to each word that occurs anywhere."""
+    folder, _ = finished
+    [figure] = [
+        f for f in results.load(folder / "results" / "table1.json") if f["name"] == "unigram" and f["split"] == "test"
+    ]
+    assert 10 < figure["value"] < 22  # 20 words and </s>, nearly uniform
+
+
+def test_another_corpus_in_the_same_place(finished, corpus, mt_data, tmp_path):
+    """A folder of runs knows its data."""
+    folder, _ = finished
+    other = tmp_path / "toy"
+    shutil.copytree(corpus, other)
+    with open(other / "data-bin" / "dict.txt", "a") as dictionary:
+        dictionary.write("another 1\n")
+    result = call("table1", other, folder, "--rows", "lin", "--", *SHORT)
+    assert result.returncode != 0 and "was trained on data" in result.stdout and "--save-dir" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+# interruptions
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    process = subprocess.Popen(command("table1", corpus, folder, "--rows", "lin", "--", *LONG))
+    return folder, process
+
+
+def interrupt(corpus, folder, number):
+    """Starts a table and sends its process a signal once there is a checkpoint; what it wrote."""
+    process = subprocess.Popen(
+        command("table1", corpus, folder, "--rows", "lin", "--", *LONG),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(number)
+    output = process.communicate()[0]
+    assert process.returncode != 0
+    return output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_interrupted_and_started_again(number, corpus, uninterrupted, tmp_path):
+    """The same figures as without an interruption; nothing lost, nothing twice."""
+    output = interrupt(corpus, tmp_path, number)
+    assert not (tmp_path / "results" / "table1.json").exists()
+    if number != signal.SIGKILL:
+        assert "the same command goes on" in output and "Traceback" not in output
+    again = call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG)
+    assert again.returncode == 0, again.stdout + again.stderr
+    folder, process = uninterrupted
+    assert process.wait() == 0
+    expected, found = (results.load(place / "results" / "table1.json") for place in (folder, tmp_path))
+    assert [f["value"] for f in found] == [f["value"] for f in expected] and len(found) == 2
+    [log] = tmp_path.glob("runs/toy/cpu/*/seed1/train.log")
+    assert log.read_text().count("done training") == 1
+
+
+def test_a_failing_row_stops_no_other(corpus, tmp_path):
+    rows = (Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2")), Row("good", ("--kernels", "lin")))
+    table = Table("table1", "", "", rows)
+    work = [Work(row, Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs")) for row in rows]
+    runner = Runner(table, work, tmp_path / "results", [{"OMP_NUM_THREADS": "1"}], {})
+    runner.run()
+    assert list(runner.failed) == ["bad on toy, seed 1"] and "lin.p" in runner.failed["bad on toy, seed 1"]
+    assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
+
+
+def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):
+    """The folder's name says most, not all: the whole command is compared."""
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", "--lr", "1e-3"), 1, tmp_path)
+    run.folder.mkdir(parents=True)
+    (run.folder / "start.json").write_text(
+        json.dumps({"data": run.corpus.fingerprint(), "command": "another", "commit": ""})
+    )
+    with run.locked() as lock, pytest.raises(ValueError, match="--save-dir"):
+        run.execute(lock, {})
+
+
+def test_one_process_has_a_run(corpus, tmp_path):
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
+    with run.locked() as first, run.locked() as second:
+        assert first is not None and second is None
+    with run.locked() as third:
+        assert third is not None
+
+
+def test_mend_checkpoints(finished, tmp_path):
+    """A copy that a kill has cut off is made anew from the checkpoint that it was a copy of."""
+    [whole] = (finished[0]).glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
+    for name in ("checkpoint_1_50.pt", "checkpoint_best.pt"):
+        shutil.copy(whole, tmp_path / name)
+    (tmp_path / "checkpoint_last.pt").write_bytes(whole.read_bytes()[:5000])
+    mend_checkpoints(tmp_path)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole.read_bytes()
+    assert (tmp_path / "checkpoint_best.pt").read_bytes() == whole.read_bytes()
+
+
+# where and how many
+
+
+def test_tasks_of_an_array_divide_the_work(monkeypatch):
+    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "3")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "1")
+    shares = []
+    for task in (1, 2, 3):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
+        shares += share_of_array(list(range(8)))
+    assert sorted(shares) == list(range(8))
+
+
+def test_environments():
+    cores = len(os.sched_getaffinity(0))
+    assert [settings["OMP_NUM_THREADS"] for settings in environments(1)] == [str(cores)]
+    assert [settings["OMP_NUM_THREADS"] for settings in environments(2 * cores)] == ["1"] * 2 * cores
+
+
+def test_seeds_and_corpora(corpus, mt_data, tmp_path):
+    """Each row with each seed; the unigram once, and not for translation."""
+
+    class Arguments:
+        seeds, profile, extra, save_dir = [1, 2], "cpu", (), Path("runs")
+
+    rows = [Row("unigram", unigram=True), Row("lin", ("--kernels", "lin"))]
+    work = runs_of(rows, [Corpus.at(corpus), Corpus.at(mt_data)], Arguments)
+    assert [(w.row.name, w.run.corpus.kind, w.run.seed) for w in work] == [
+        ("unigram", "lm", 1), ("lin", "lm", 1), ("lin", "lm", 2), ("lin", "mt", 1), ("lin", "mt", 2),
+    ]  # fmt: skip
+    assert len({w.run.folder for w in work}) == 5
+
+
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
+        (["--seeds", "0"], ["--seeds 0", ">= 1"]),
+        (["--profile", "gpu"], ["gpu", "cpu"]),
+        (["--jobs", "-1"], ["--jobs -1"]),
+        (["--simlex", "nowhere.txt"], ["nowhere.txt", "not found"]),
+    ],
+)
+def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["runner", "table1", str(corpus), *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+    assert all(part in last for part in parts) and "\n" not in last
