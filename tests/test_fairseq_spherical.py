@@ -241,6 +241,11 @@ MISTAKES = {
         ["bias", "--output-bias", "--save-dir"],
     ),
     "kernels": ("log_taylor_softmax", (*TAYLOR, "--kernels", "log"), ["--kernels", "--output-layer taylor", "leave"]),
+    "kernel params": (
+        "log_taylor_softmax",
+        (*TAYLOR, "--kernel-params", "lin.scale=2"),
+        ["--kernel-params", "--output-layer taylor", "leave"],
+    ),
     "untied": (
         "log_spherical_softmax",
         (*SPHERICAL, "--untied-projections"),

@@ -153,7 +153,8 @@ def build_output_layer(
         raise SystemExit(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
-        for option, given in (("--kernels", cfg.kernels != "lin"), ("--untied-projections", cfg.untied_projections)):
+        of_kernels = {"--kernels": cfg.kernels != "lin", "--kernel-params": cfg.kernel_params}
+        for option, given in {**of_kernels, "--untied-projections": cfg.untied_projections}.items():
             if given:
                 raise SystemExit(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
     bias = str(cfg.output_bias or default_bias).lower()
