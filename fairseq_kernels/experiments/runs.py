@@ -1,6 +1,7 @@
 """One training with its evaluation, in a folder of its own: begun once, continued after an interruption, done once."""
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -64,6 +65,8 @@ class Run:
     def folder(self) -> Path:
         told = " ".join(self.options).replace("--kernels ", "").replace("--", "")
         name = re.sub(r"[^\w=.,*-]+", "_", told).strip("_")
+        if len(name) > 200:  # a file's name has 255 bytes at most
+            name = f"{name[:190]}-{hashlib.sha256(told.encode()).hexdigest()[:9]}"
         return self.root / self.corpus.name / self.profile / name / f"seed{self.seed}"
 
     @property
@@ -183,9 +186,11 @@ class Run:
         return record
 
     def call(self, command, output: Path, lock, environment, look=None) -> None:
+        program, script, *arguments = command
+        script = str(ROOT / script) if program == "bash" else script
         with open(output, "w") as out:
             process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
+                [program, script, *arguments], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env={**os.environ, **environment}, pass_fds=[lock], start_new_session=True,
             )  # fmt: skip
             try:
