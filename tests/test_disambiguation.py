@@ -377,11 +377,11 @@ def test_mistakes(monkeypatch, capsys, tmp_path, lm_data, stock_lm, checkpoints)
         (lm_data, lin, mix, "--out", tmp_path / "text.pt"): ["--out", "text.pt", "folder"],
         (lm_data, lin, mix): ["200 clusters of 5 words", "20 most frequent", "--clusters"],
         (lm_data, mix, lin, *few): [mix, "kernel lin alone", "--kernels lin"],
-        (lm_data, lin, f"mix={tmp_path}/none.pt", *few): ["mix=", "none.pt", "not found"],
+        (lm_data, lin, f"mix={tmp_path}/none.pt", *few): ["none.pt", "not found"],
         (lm_data, lin, f"mix={tmp_path}/text.pt", *few): ["text.pt", "checkpoint"],
-        (lm_data, lin, f"stock={stock_lm.last}", *few): ["stock=", "fairseq's own model"],
+        (lm_data, lin, f"stock={stock_lm.last}", *few): ["checkpoint_last.pt", "fairseq's own model"],
         (lm_data, lin, mix, *few, "--split", "dev"): ["dev.idx", str(lm_data)],
-        (other, lin, mix, *few): [lin, "24 words", "dictionary 8"],
+        (other, lin, mix, *few): ["24 words", "dictionary 8"],
     }.items():
         with pytest.raises(SystemExit) as ended:
             run(monkeypatch, *arguments)
