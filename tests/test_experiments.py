@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_kernels.experiments import results
+from fairseq_kernels.experiments import results, runner
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.runner import Runner, Work, environments, main, runs_of, share_of_array
+from fairseq_kernels.experiments.runner import Runner, Work, environments, main, options_of, runs_of, share_of_array
 from fairseq_kernels.experiments.runs import Run, mend_checkpoints
+from fairseq_kernels.experiments.searched import add_searched
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
@@ -178,9 +179,9 @@ def test_a_failing_row_stops_no_other(corpus, tmp_path):
     rows = (Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2")), Row("good", ("--kernels", "lin")))
     table = Table("table1", "", "", rows)
     work = [Work(row, Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs")) for row in rows]
-    runner = Runner(table, work, tmp_path / "results", [{"OMP_NUM_THREADS": "1"}], {})
-    runner.run()
-    assert list(runner.failed) == ["bad on toy, seed 1"] and "lin.p" in runner.failed["bad on toy, seed 1"]
+    rows_runner = Runner(table, work, tmp_path / "results", [{"OMP_NUM_THREADS": "1"}], {})
+    rows_runner.run()
+    assert list(rows_runner.failed) == ["bad on toy, seed 1"] and "lin.p" in rows_runner.failed["bad on toy, seed 1"]
     assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
 
 
@@ -245,6 +246,17 @@ def test_seeds_and_corpora(corpus, mt_data, tmp_path):
         ("unigram", "lm", 1), ("lin", "lm", 1), ("lin", "lm", 2), ("lin", "mt", 1), ("lin", "mt", 2),
     ]  # fmt: skip
     assert len({w.run.folder for w in work}) == 5
+
+
+def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
+    """The best point of a search on the same data; without one they are left out, and it is said how to search."""
+    monkeypatch.setattr(runner, "SEARCHED", tmp_path / "searched.yaml")
+    row, here = Row("log-searched", searched="log"), Corpus.at(corpus)
+    assert options_of(row, here, "cpu") is None
+    assert f"bash scripts/grid_search.sh {corpus} --kernel log --profile cpu" in capsys.readouterr().out
+    add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"kernel_params": "log.p=8", "origin": {}})
+    assert options_of(row, here, "cpu") == ("--kernels", "log", "--kernel-params", "log.p=8")
+    assert options_of(row, here, "paper") is None
 
 
 @pytest.mark.parametrize(

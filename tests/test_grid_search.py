@@ -28,9 +28,9 @@ from fairseq_kernels.experiments.grid_search import (
     open_storage,
     parse,
     parse_grid,
-    searched_params,
 )
 from fairseq_kernels.experiments.runs import Failed, Pruned
+from fairseq_kernels.experiments.searched import searched_params
 from fairseq_kernels.word_counts import word_counts
 
 ROOT = GRIDS.parents[1]

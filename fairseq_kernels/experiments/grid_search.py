@@ -25,7 +25,7 @@ try:
     from optuna.trial import FrozenTrial, Trial, TrialState
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
-except ImportError:  # searched_params works without
+except ImportError:  # said in one line
     optuna = None
 
 from ..analysis.training_log import read_curves
@@ -34,11 +34,11 @@ from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .data import Corpus
 from .results import exclusive
 from .runner import Stopped, environments, say
-from .runs import Failed, Pruned, Run, write_json, write_text
+from .runs import Failed, Pruned, Run, write_json
+from .searched import add_searched, key, load_searched
 from .tables import ROOT
 
 GRIDS = ROOT / "configs" / "grids.yaml"
-HEAD = "# The best points that scripts/grid_search.sh has found, which writes this file: CORPUS/PROFILE/KERNEL.\n"
 BEAT, GRACE = 15, 90  # seconds between a trial's signs of life; after GRACE without one its process is dead
 WAIT = 5.0  # seconds between two looks at what other processes train
 LARGE = 1 << 20  # a dimension that no value is too large for
@@ -351,39 +351,6 @@ class Search:
 def is_over(trial: "FrozenTrial") -> bool:
     """Not if it was interrupted and is about to be queued again."""
     return trial.state.is_finished() and (trial.state != TrialState.FAIL or "failed" in trial.user_attrs)
-
-
-def key(corpus: str, profile: str, kernels: str) -> str:
-    """Of an entry in ``searched.yaml``."""
-    return f"{corpus}/{profile}/{''.join(kernels.split())}"
-
-
-def load_searched(path: Path) -> Dict[str, Dict]:
-    """The entries of a ``searched.yaml``; none if there is no file.
-
-    Raises:
-        ValueError: it isn't one.
-    """
-    try:
-        content = yaml.safe_load(path.read_text()) or {} if path.is_file() else {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"--configs {path} is no YAML: {' '.join(str(error).split())}; mend or move it") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"--configs {path} is not a mapping from CORPUS/PROFILE/KERNEL; name another file")
-    return content
-
-
-def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
-    """The ``--kernel-params`` that a search has found best, or None if there was no search."""
-    entry = load_searched(path).get(key(corpus, profile, kernels))
-    return None if entry is None else entry["kernel_params"]
-
-
-def add_searched(path: Path, name: str, entry: Dict) -> None:
-    """Puts an entry into ``searched.yaml`` beside the others, in the place of an older one."""
-    with exclusive(path.parent):
-        entries = dict(sorted({**load_searched(path), name: entry}.items()))
-        write_text(path, HEAD + yaml.safe_dump(entries, sort_keys=False, width=110, allow_unicode=True))
 
 
 def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorage":

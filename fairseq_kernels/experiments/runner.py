@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -20,6 +20,7 @@ from ..errors import one_line_errors
 from . import results
 from .data import Corpus
 from .runs import Failed, Run
+from .searched import SEARCHED, searched_params
 from .tables import Row, Table, load_table
 from .unigram import UnigramRun
 
@@ -155,6 +156,18 @@ def share_of_array(work: List[Work]) -> List[Work]:
     return work if task is None else work[(int(task) - int(first)) % count :: count]
 
 
+def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]]:
+    """Of the training script; None where they are to be searched and weren't."""
+    if not row.searched:
+        return row.options
+    params = searched_params(SEARCHED, corpus.name, profile, row.searched)
+    if params is None:
+        search = f"bash scripts/grid_search.sh {corpus.folder} --kernel {row.searched} --profile {profile}"
+        say(f"{row.name} on {corpus.name}: left out, as no search was made: {search}")
+        return None
+    return (*row.options, "--kernels", row.searched, "--kernel-params", params)
+
+
 def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Namespace) -> List[Work]:
     """The rows on each corpus with each seed; the unigram on text of one language, once."""
     work = []
@@ -162,8 +175,9 @@ def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Names
         for seed in args.seeds:
             for row in rows:
                 if not row.unigram:
-                    options = (*row.options, *args.extra)
-                    work.append(Work(row, Run(corpus, args.profile, options, seed, args.save_dir)))
+                    options = options_of(row, corpus, args.profile)
+                    if options is not None:
+                        work.append(Work(row, Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)))
                 elif corpus.kind == "lm" and seed == args.seeds[0]:
                     work.append(Work(row, UnigramRun(corpus, args.profile, ("unigram",), seed, args.save_dir)))
     return work

@@ -20,12 +20,14 @@ class Row:
         options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
         paper: the paper's figures, by metric (``ppl``, ``bleu``).
         unigram: no model: the words' frequencies in training.
+        searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
     """
 
     name: str
     options: Tuple[str, ...] = ()
     paper: Dict[str, float] = field(default_factory=dict)
     unigram: bool = False
+    searched: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ def load_table(name: str) -> Table:
     content = yaml.safe_load(path.read_text())
     rows = []
     for row in content["rows"]:
-        options = tuple(shlex.split(row.get("options", "")))
-        rows.append(Row(str(row["name"]), options, row.get("paper", {}), row.get("unigram", False)))
+        rows.append(Row(**{**row, "name": str(row["name"]), "options": tuple(shlex.split(row.get("options", "")))}))
     measures = tuple(content.get("measures", ()))
     return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures)
 

@@ -1,0 +1,46 @@
+"""``configs/searched.yaml``: the best hyper-parameters that grid searches have found, each with its origin."""
+
+from pathlib import Path
+from typing import Dict, Optional
+
+import yaml
+
+from .results import exclusive
+from .runs import write_text
+from .tables import ROOT
+
+SEARCHED = ROOT / "configs" / "searched.yaml"
+HEAD = "# The best points that scripts/grid_search.sh has found, which writes this file: CORPUS/PROFILE/KERNEL.\n"
+
+
+def key(corpus: str, profile: str, kernels: str) -> str:
+    """Of an entry in ``searched.yaml``."""
+    return f"{corpus}/{profile}/{''.join(kernels.split())}"
+
+
+def load_searched(path: Path) -> Dict[str, Dict]:
+    """The entries of a ``searched.yaml``; none if there is no file.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    try:
+        content = yaml.safe_load(path.read_text()) or {} if path.is_file() else {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"--configs {path} is no YAML: {' '.join(str(error).split())}; mend or move it") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"--configs {path} is not a mapping from CORPUS/PROFILE/KERNEL; name another file")
+    return content
+
+
+def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
+    """The ``--kernel-params`` that a search has found best, or None if there was no search."""
+    entry = load_searched(path).get(key(corpus, profile, kernels))
+    return None if entry is None else entry["kernel_params"]
+
+
+def add_searched(path: Path, name: str, entry: Dict) -> None:
+    """Puts an entry into ``searched.yaml`` beside the others, in the place of an older one."""
+    with exclusive(path.parent):
+        entries = dict(sorted({**load_searched(path), name: entry}.items()))
+        write_text(path, HEAD + yaml.safe_dump(entries, sort_keys=False, width=110, allow_unicode=True))
