@@ -57,6 +57,14 @@ def test_tables(name):
             build_kernels(parse_kernels(options["--kernels"]), 8, options.get("--kernel-params", ""))
 
 
+def test_untied_mixtures_share_out_the_dimensions(corpus):
+    """Two matrices of half the columns: as many parameters as one."""
+    [row] = load_table("beyond_table").chosen(["2xlin-untied"])
+    for profile, half in (("cpu", "64"), ("paper", "256")):
+        options = options_of(row, Corpus.at(corpus), profile)
+        assert "--untied-projections" in options and options[-2:] == ("--decoder-out-embed-dim", half)
+
+
 def test_table1_is_the_papers():
     paper = {row.name: row.paper for row in load_table("table1").rows if row.paper}
     assert list(paper) == ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]

@@ -159,7 +159,7 @@ def share_of_array(work: List[Work]) -> List[Work]:
 def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]]:
     """Of the training script; None where they are to be searched and weren't."""
     if not row.searched:
-        return row.options
+        return (*row.options, *row.of_profile.get(profile, ()))
     params = searched_params(SEARCHED, corpus.name, profile, row.searched)
     if params is None:
         search = f"bash scripts/grid_search.sh {corpus.folder} --kernel {row.searched} --profile {profile}"

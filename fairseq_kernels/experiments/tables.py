@@ -20,6 +20,7 @@ class Row:
         options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
         paper: the paper's figures, by metric (``ppl``, ``bleu``).
         unigram: no model: the words' frequencies in training.
+        of_profile: further options under that profile.
         searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
     """
 
@@ -27,6 +28,7 @@ class Row:
     options: Tuple[str, ...] = ()
     paper: Dict[str, float] = field(default_factory=dict)
     unigram: bool = False
+    of_profile: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
     searched: str = ""
 
 
@@ -67,7 +69,9 @@ def load_table(name: str) -> Table:
     content = yaml.safe_load(path.read_text())
     rows = []
     for row in content["rows"]:
-        rows.append(Row(**{**row, "name": str(row["name"]), "options": tuple(shlex.split(row.get("options", "")))}))
+        options = tuple(shlex.split(row.pop("options", "")))
+        of_profile = {profile: tuple(shlex.split(text)) for profile, text in row.pop("of_profile", {}).items()}
+        rows.append(Row(options=options, of_profile=of_profile, **row))
     measures = tuple(content.get("measures", ()))
     return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures)
 
