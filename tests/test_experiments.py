@@ -198,7 +198,7 @@ def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", "--lr", "1e-3"), 1, tmp_path)
     run.folder.mkdir(parents=True)
     (run.folder / "start.json").write_text(
-        json.dumps({"data": run.corpus.fingerprint(), "command": "another", "commit": ""})
+        json.dumps({"data": run.corpus.fingerprint(), "settings": "another", "commit": ""})
     )
     with run.locked() as lock, pytest.raises(ValueError, match="--save-dir"):
         run.execute(lock, {})

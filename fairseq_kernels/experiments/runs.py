@@ -81,8 +81,11 @@ class Run:
         """The command that trains."""
         script = f"scripts/train_{self.corpus.kind}.sh"
         data = str(self.corpus.binarised)
-        settings = ["--profile", self.profile, *self.options, "--seed", str(self.seed), "--save-dir", str(self.folder)]
-        return ["bash", script, data, *settings]
+        return ["bash", script, data, *self.settings(), "--save-dir", str(self.folder)]
+
+    def settings(self) -> List[str]:
+        """Its options but for the places of data and checkpoints."""
+        return ["--profile", self.profile, *self.options, "--seed", str(self.seed)]
 
     def evaluation(self, split: str) -> List[str]:
         """The command that evaluates the best checkpoint."""
@@ -139,16 +142,16 @@ class Run:
         return json.loads(path.read_text())
 
     def begin(self) -> Dict:
-        """What the training was begun with: ``data``, ``command`` and ``commit``; written down the first time.
+        """What the training was begun with: ``data``, ``settings`` and ``commit``; written down the first time.
 
         Raises:
             ValueError: the folder holds a run of other data or settings.
         """
         start = self.folder / "start.json"
-        settings = {"data": self.corpus.fingerprint(), "command": shlex.join(self.training())}
+        settings = {"data": self.corpus.fingerprint(), "settings": shlex.join(self.settings())}
         if start.is_file():
             begun = json.loads(start.read_text())
-            if {key: begun[key] for key in settings} != settings:
+            if {key: begun.get(key) for key in settings} != settings:
                 raise ValueError(f"{self.folder} holds a run of other data or settings; name another --save-dir")
         else:
             begun = {**settings, "commit": commit()}
