@@ -89,11 +89,12 @@ class Runner:
             try:
                 if not self.one(work, environment, again):
                     waiting.put((work, True))
-            except (Failed, ValueError, OSError) as error:
-                self.failed[work.label] = str(error)
-                say(f"{work.label}: failed: {error}")
             except Stopped:
                 return
+            except Exception as error:  # whatever it is, it must not end the other rows
+                known = isinstance(error, (Failed, ValueError, OSError))
+                self.failed[work.label] = str(error) if known else repr(error)
+                say(f"{work.label}: failed: {self.failed[work.label]}")
 
     def one(self, work: Work, environment: Dict[str, str], again: bool) -> bool:
         """False: another process is at it."""
