@@ -6,8 +6,5 @@
 #
 # Models that aren't trained yet are trained, as table3.sh does; lin of a further seed is a control. --help lists the
 # options. Figures are in results/table4.json, sentences in results/table4.md.
-set -euo pipefail
-source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || { usage 2 8; exit 2; }
-find_python
-exec "$PY" -W ignore -m fairseq_kernels.experiments.mixtures table4 "$@"
+MODULE=mixtures
+source "$(dirname "$0")/table.sh"

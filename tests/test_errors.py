@@ -1,5 +1,7 @@
 """Mistakes that users make end in one clear line and a non-zero exit, not in a traceback."""
 
+import itertools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,24 +64,26 @@ def scratch(tmp_path_factory):
 @pytest.fixture(scope="module")
 def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
     """Commands, queued, and what the line must say."""
-    nowhere, missing, new = scratch / "nowhere", scratch / "missing.pt", scratch / "new"
-    resume = ("--save-dir", mixture_lm.folder, "--max-update", 30)
+    nowhere, missing = scratch / "nowhere", scratch / "missing.pt"
+    # a folder each: fairseq tries whether it may write by a file that it removes again
+    folders = (scratch / f"new{number}" for number in itertools.count())
+
+    def resuming(data, *options):
+        return lm_training(data, shutil.copytree(mixture_lm.folder, next(folders)), *options, "--max-update", 30)
+
     commands = {
-        **{name: (lm_training(lm_data, new, *options), said) for name, (options, said) in OPTIONS.items()},
-        **{
-            f"resuming: {name}": (lm_training(lm_data, new, *options, *resume), said)
-            for name, (options, said) in RESUMING.items()
-        },
-        "resuming: other data": (lm_training(other_lm_data, new, "--kernels", "2xlin,log", *resume), ["24 words", "8"]),
+        **{name: (lm_training(lm_data, next(folders), *options), said) for name, (options, said) in OPTIONS.items()},
+        **{f"resuming: {name}": (resuming(lm_data, *options), said) for name, (options, said) in RESUMING.items()},
+        "resuming: other data": (resuming(other_lm_data, "--kernels", "2xlin,log"), ["24 words", "8"]),
         "transformer: adaptive softmax": (
-            lm_training(lm_data, new, "--adaptive-softmax-cutoff", "5,10", arch="kernel_transformer_lm"),
+            lm_training(lm_data, next(folders), "--adaptive-softmax-cutoff", "5,10", arch="kernel_transformer_lm"),
             ["--adaptive-softmax-cutoff"],
         ),
-        "criterion on lstm_lm": (lm_training(lm_data, new, arch="lstm_lm"), MISFIT),
-        "criterion on transformer_lm": (lm_training(lm_data, new, arch="transformer_lm"), MISFIT),
-        "criterion on transformer": (mt_training(mt_data, new, arch="transformer"), MISFIT),
-        "no data": (lm_training(nowhere, new), ["nowhere", "not found"]),
-        "no translation data": (mt_training(nowhere, new), ["nowhere", "not found"]),
+        "criterion on lstm_lm": (lm_training(lm_data, next(folders), arch="lstm_lm"), MISFIT),
+        "criterion on transformer_lm": (lm_training(lm_data, next(folders), arch="transformer_lm"), MISFIT),
+        "criterion on transformer": (mt_training(mt_data, next(folders), arch="transformer"), MISFIT),
+        "no data": (lm_training(nowhere, next(folders)), ["nowhere", "not found"]),
+        "no translation data": (mt_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no data to evaluate on": (("eval_lm", nowhere, "--path", mixture_lm.last, *EVALUATION), ["nowhere"]),
         "other data to evaluate on": (
             ("eval_lm", other_lm_data, "--path", mixture_lm.last, *EVALUATION),
@@ -91,11 +95,10 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ["missing.pt", "not found"],
         ),
         "not a checkpoint": (("eval_lm", lm_data, "--path", scratch / "text.pt", *EVALUATION), ["checkpoint"]),
-        "monolingual data for translation": (mt_training(lm_data, new), ["language pair"]),
+        "monolingual data for translation": (mt_training(lm_data, next(folders)), ["language pair"]),
     }
-    before = mixture_lm.last.read_bytes()
     assert list(commands) == MISTAKES
-    return before, {name: (later(*command), said) for name, (command, said) in commands.items()}
+    return {name: (later(*command), said) for name, (command, said) in commands.items()}
 
 
 MISTAKES = [
@@ -111,7 +114,7 @@ MISTAKES = [
 @pytest.mark.parametrize("name", MISTAKES)
 def test_one_clear_line(name, mistakes):
     """A non-zero exit, no traceback, and a last line that names the mistake."""
-    queued, said = mistakes[1][name]
+    queued, said = mistakes[name]
     result = queued.result()
     assert result.code is not None and result.code > 0, result.text[-2000:]
     assert "Traceback" not in result.text, result.text[-2000:]
@@ -119,11 +122,12 @@ def test_one_clear_line(name, mistakes):
     assert all(part in last for part in said), result.err[-2000:]
 
 
-def test_refused_trainings_leave_the_checkpoint_alone(mistakes, mixture_lm):
-    before, commands = mistakes
-    for queued, _ in commands.values():
+def test_refused_trainings_leave_the_checkpoint_alone(mistakes, scratch, mixture_lm):
+    for queued, _ in mistakes.values():
         queued.result()
-    assert mixture_lm.last.read_bytes() == before
+    checkpoints = list(scratch.glob(f"*/{mixture_lm.last.name}"))
+    assert len(checkpoints) == len(RESUMING) + 1
+    assert all(checkpoint.read_bytes() == mixture_lm.last.read_bytes() for checkpoint in checkpoints)
 
 
 def test_missing_data_as_a_program(tmp_path):

@@ -101,7 +101,7 @@ def test_figures_tell_how_they_were_made(finished, corpus):
     assert 5 < figure["value"] < 24
     assert figure["command"].startswith("bash scripts/train_lm.sh") and "evaluate_lm.sh" in figure["command"]
     origin = figure["provenance"]
-    assert origin["data"] == Corpus.at(corpus).fingerprint() and origin["config"] == " ".join(
+    assert origin["data"] == Corpus.at(corpus).fingerprint and origin["config"] == " ".join(
         ["--kernels", "lin", *SHORT]
     )
     assert origin["updates"] == 10 and origin["seconds"] >= 0 and origin["versions"]["torch"] and origin["threads"]
@@ -198,7 +198,7 @@ def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", "--lr", "1e-3"), 1, tmp_path)
     run.folder.mkdir(parents=True)
     (run.folder / "start.json").write_text(
-        json.dumps({"data": run.corpus.fingerprint(), "settings": "another", "commit": ""})
+        json.dumps({"data": run.corpus.fingerprint, "settings": "another", "commit": ""})
     )
     with run.locked() as lock, pytest.raises(ValueError, match="--save-dir"):
         run.execute(lock, {})

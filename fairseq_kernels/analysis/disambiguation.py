@@ -15,11 +15,10 @@ in them too: one with another seed, given as a further NAME=CHECKPOINT, is the c
 import argparse
 import itertools
 import json
-import logging
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple, Tuple
+from typing import Callable, Dict, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from ..output_layers import GeneralizedSoftmax
 from .measurement import provenance
-from .reading import Reading, read
+from .reading import Reading, named_checkpoint, read
 
 CHUNK = 512  # positions whose V log-probabilities are in memory at a time
 RESAMPLES = 10_000
@@ -307,13 +306,6 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_<|])", r"\\\1", text)
 
 
-def named_checkpoint(text: str) -> Tuple[str, Path]:
-    name, _, path = text.partition("=")
-    if not (name and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=CHECKPOINT, such as lin=checkpoints/checkpoint_best.pt")
-    return name, Path(path)
-
-
 def at_least(minimum: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or int(text) < minimum:
@@ -349,7 +341,6 @@ def main() -> None:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             parser.error(f"can't make --out {out} ({error.strerror}); give a folder that you may write to")
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     record = compare(checkpoints=dict(models), **args)
     print(report(record), end="")
     if out:

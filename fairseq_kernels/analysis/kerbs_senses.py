@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from ..compat import allow_namespaces
+from .model_state import model_state
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
@@ -25,8 +25,7 @@ class Senses:
     """
 
     def __init__(self, checkpoint: Path, data: Path):
-        allow_namespaces()
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+        state = model_state(checkpoint)
         layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
         if "sense_word" not in layer:
             raise SystemExit(f"error: {checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")

@@ -6,7 +6,6 @@ python -m fairseq_kernels.analysis.linear_weight DATA_BIN NAME=CHECKPOINT ... [-
 
 import argparse
 import json
-import logging
 from pathlib import Path
 from typing import Dict, List
 
@@ -16,7 +15,7 @@ import torch
 from ..output_layers import GeneralizedSoftmax
 from ..word_counts import word_counts
 from .plotting import file_pyplot
-from .reading import Reading, read
+from .reading import Reading, named_checkpoint, read
 
 CHUNK = 4096  # words whose weights are computed at a time
 LAST_POSITION = 20  # this one and all after it are one row
@@ -121,23 +120,20 @@ def plot(mixtures: Dict[str, Dict], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.linear_weight", description=__doc__)
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
-    parser.add_argument("mixtures", nargs="+", metavar="NAME=CHECKPOINT")
+    parser.add_argument("mixtures", nargs="+", type=named_checkpoint, metavar="NAME=CHECKPOINT")
     parser.add_argument("--split", default="test", help="whose words (default: test)")
     parser.add_argument("--out", type=Path, help="folder for linear_weight.json and linear_weight.svg")
     args = parser.parse_args()
-    for item in args.mixtures:
-        if not all(item.partition("=")):
-            parser.error(f"{item} is not NAME=CHECKPOINT; write for instance mix2=checkpoints/mix2/checkpoint_best.pt")
-    checkpoints = dict(item.split("=", 1) for item in args.mixtures)
+    checkpoints = dict(args.mixtures)
     if len(checkpoints) < len(args.mixtures):
-        parser.error(f"{' '.join(args.mixtures)}: a NAME occurs twice; give each checkpoint one of its own")
+        given = " ".join(f"{name}={path}" for name, path in args.mixtures)
+        parser.error(f"{given}: a NAME occurs twice; give each checkpoint one of its own")
     try:
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {args.out}: {error.strerror}; give a folder that you may write to")
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    mixtures = {name: linear_weight(args.data, Path(path), args.split) for name, path in checkpoints.items()}
+    mixtures = {name: linear_weight(args.data, path, args.split) for name, path in checkpoints.items()}
     print(table(mixtures))
     if args.out:
         (args.out / "linear_weight.json").write_text(json.dumps(mixtures, indent=1) + "\n")

@@ -1,7 +1,9 @@
 """A language model reads a text: its context vector before every word."""
 
+import argparse
+import logging
 from pathlib import Path
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Tuple
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -41,6 +43,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
     if not (Path(data) / f"{split}.idx").is_file():
         raise SystemExit(f"error: no {split}.idx in {data}; give a data-bin folder of one language that has that split")
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
     try:
         [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
@@ -75,3 +78,11 @@ def positions(words: Tensor, task) -> Tensor:
     starts = torch.zeros_like(places)
     starts[1:][words[:-1] == task.target_dictionary.eos()] = places[1:][words[:-1] == task.target_dictionary.eos()]
     return places - starts.cummax(0).values
+
+
+def named_checkpoint(text: str) -> Tuple[str, Path]:
+    """``NAME=CHECKPOINT`` of a command line, for argparse."""
+    name, _, path = text.partition("=")
+    if not (name and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=CHECKPOINT, such as lin=checkpoints/checkpoint_best.pt")
+    return name, Path(path)

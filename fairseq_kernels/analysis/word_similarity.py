@@ -15,8 +15,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from ..compat import allow_namespaces
 from .kerbs_senses import dictionary
+from .model_state import model_state
 
 # the matrix with a row a word: ours, and those of fairseq's lstm_lm and transformer_lm
 MATRICES = {
@@ -60,15 +60,7 @@ def embeddings(checkpoint: Path, of: str) -> Tensor:
     Raises:
         SystemExit: one line: no checkpoint, or one without a matrix of one row a word.
     """
-    allow_namespaces()
-    try:
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
-    except FileNotFoundError as error:
-        raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file of fairseq-train's") from error
-    except Exception as error:  # torch raises all kinds for wrong files
-        raise SystemExit(
-            f"error: {checkpoint} is damaged, no checkpoint, or carries code; give a .pt file of fairseq-train's"
-        ) from error
+    state = model_state(checkpoint)
     found = [state[key] for key in MATRICES[of] if key in state]
     if not found or (of == "output" and "decoder.output_projection.sense_word" in state):
         raise SystemExit(

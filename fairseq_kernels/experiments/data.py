@@ -1,5 +1,6 @@
 """The folders that data-prep scripts make, as experiments see them."""
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ class Corpus:
     def name(self) -> str:
         return self.folder.resolve().name
 
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Of all that is binarised: 12 hexadecimal digits of a SHA-256."""
         digest = hashlib.sha256()

@@ -5,11 +5,8 @@ storage, a database: each takes points of the grid that no other has.
 """
 
 import argparse
-import contextlib
-import logging
 import math
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -33,7 +30,7 @@ from ..errors import one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .data import Corpus
 from .results import exclusive
-from .runner import Stopped, environments, say
+from .runner import Stopped, environments, own_and_extra, prepare_process, say
 from .runs import Failed, Pruned, Run, write_json
 from .searched import add_searched, key, load_searched
 from .tables import ROOT
@@ -151,17 +148,19 @@ class Search:
         # at the end one of each point, best first; pruned ones have their last perplexity, failed ones none
         self.trials: List[FrozenTrial] = []
         self.storage = storage
+        # the n-th trial is the n-th point, in an order that must be the same everywhere
+        sampler = optuna.samplers.GridSampler(grid, seed=1)
+        sampler.after_trial = lambda *arguments: None  # at the last point it ends Study.optimize: not at work here
         self.queue_again = storage.get_heartbeat_stale_trial_callback()
         self.study = optuna.create_study(
             storage=storage,
             study_name=args.study or self.key,
-            # the n-th trial is the n-th point, in an order that must be the same everywhere
-            sampler=optuna.samplers.GridSampler(grid, seed=1),
+            sampler=sampler,
             # hopeless: from half time on, never so good as the median of the finished trials was by then
             pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=args.updates // 2),
             load_if_exists=True,
         )
-        settings = {"data": corpus.fingerprint(), "options": shlex.join(self.options())}
+        settings = {"data": corpus.fingerprint, "options": shlex.join(self.options())}
         known = self.study.user_attrs.get("settings", settings)
         if known != settings:
             differing = " and ".join(name for name in settings if settings[name] != known[name])
@@ -258,9 +257,7 @@ class Search:
             self.tell(trial, TrialState.COMPLETE, value)
 
     def tell(self, trial: "Trial", state: "TrialState", value: Optional[float] = None) -> None:
-        # at the last point GridSampler would end Study.optimize, which isn't at work here, and raises that
-        with contextlib.suppress(RuntimeError):
-            self.study.tell(trial, value, state, skip_if_finished=True)
+        self.study.tell(trial, value, state, skip_if_finished=True)
 
     def value(self, trial: "Trial", environment: Dict[str, str]) -> float:
         """Best perplexity on the development set."""
@@ -338,7 +335,7 @@ class Search:
             "updates": self.args.updates,
             "seed": self.args.seed,
             "trials": {kind: states.count(state) for kind, state in STATES.items()},
-            "data": self.corpus.fingerprint(),
+            "data": self.corpus.fingerprint,
             "commit": best.user_attrs["commit"],
             "date": str(best.datetime_complete.date()),
             "study": self.study.study_name,
@@ -401,7 +398,7 @@ def cause(error: BaseException) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    argv, extra = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    argv, extra = own_and_extra(argv)
     parser = argparse.ArgumentParser(
         prog="grid_search.sh",
         description="Searches a kernel's hyper-parameters on a grid by short trainings and their perplexity on the "
@@ -431,7 +428,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"{use} (default: {default})")
     args = parser.parse_args(argv)
-    args.kernel, args.extra = "".join(args.kernel.split()), tuple(extra)
+    args.kernel, args.extra = "".join(args.kernel.split()), extra
     for name, value, least in (("updates", args.updates, 1), ("jobs", args.jobs, 0), ("seed", args.seed, 1)):
         if value is not None and value < least:
             parser.error(f"--{name} {value} is not allowed: give {least} or more")
@@ -456,9 +453,7 @@ def main() -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         storage = open_storage(args.storage, args.save_dir)
         search = Search(args, corpus, grid, storage)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs of a shell have SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
+    prepare_process()
     try:
         search.run()
         print(search.table())

@@ -6,7 +6,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 from ..analysis import disambiguation, linear_weight
 from ..analysis.measurement import provenance
@@ -66,24 +66,21 @@ def main() -> None:
     checkpoints: Dict[str, Dict[str, Path]] = {}
     corpora: Dict[str, Corpus] = {}
     first, *others = args.seeds
-    work = run_table(table, rows, args_with(args, [first]))
+    args.seeds = [first]
+    work = run_table(table, rows, args)
     if analysis == "table4" and others:  # lin models of other seeds, as a control
-        work += run_table(table, table.chosen([BASELINE]), args_with(args, others))
+        args.seeds = others
+        work += run_table(table, table.chosen([BASELINE]), args)
     for row, run in work:
         name = row.name if run.seed == first else f"{row.name} seed {run.seed}"
         checkpoints.setdefault(run.corpus.name, {})[name] = run.folder / "checkpoint_best.pt"
         corpora[run.corpus.name] = run.corpus
     for name, corpus in corpora.items():
         say(f"{analysis} on {name}")
-        origin = {**provenance(), "data": corpus.fingerprint()}
+        origin = {**provenance(), "data": corpus.fingerprint}
         command = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]])
         shared = {"corpus": name, "profile": args.profile, "seed": first, "command": command, "provenance": origin}
         ANALYSES[analysis](corpus, checkpoints[name], shared, args.results)
-
-
-def args_with(args, seeds: List[int]):
-    """The arguments with other seeds."""
-    return type(args)(**{**vars(args), "seeds": seeds})
 
 
 if __name__ == "__main__":

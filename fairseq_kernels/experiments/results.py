@@ -5,12 +5,13 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Sequence
 
 from .runs import Run, write_json
 from .tables import Row, Table
 
 KEY = ("name", "corpus", "split", "metric", "profile", "seed")
+RUN_KEY = ("name", "corpus", "profile", "seed")
 
 
 def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
@@ -30,34 +31,30 @@ def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
 def add(path: Path, new: List[Dict], order: List[str]) -> None:
     """Puts figures into a results file in the place of older ones of the same name, corpus, split, metric, profile and
     seed; ``order`` is the rows'."""
-    with exclusive(path.parent):
-        kept = {tuple(figure[name] for name in KEY): figure for figure in [*load(path), *new]}
-
-        def place(figure):
-            known = order.index(figure["name"]) if figure["name"] in order else len(order)
-            return known, *(figure[name] for name in KEY)
-
-        write_json(path, sorted(kept.values(), key=place))
+    merge(path, new, KEY, order)
 
 
 def add_curves(path: Path, name: str, run: Run, record: Dict) -> None:
     """Puts a run's learning curves and mixture weights into ``results/curves/TABLE.json``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    new = {"name": name, "corpus": run.corpus.name, "profile": run.profile, "seed": run.seed, **record["curves"]}
+    merge(path, [new], RUN_KEY)
+
+
+def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:
+    """Puts objects into a file in the place of those with the same values of ``key``; in the order of their names, if
+    there is one, then by the key."""
     with exclusive(path.parent):
-        content = {(entry["name"], entry["corpus"], entry["profile"], entry["seed"]): entry for entry in load(path)}
-        key = name, run.corpus.name, run.profile, run.seed
-        content[key] = dict(zip(("name", "corpus", "profile", "seed"), key), **record["curves"])
-        write_json(path, [content[key] for key in sorted(content)])
+        kept = {tuple(entry[name] for name in key): entry for entry in [*load(path), *new]}
+
+        def place(values):
+            return order.index(values[0]) if values[0] in order else len(order), values
+
+        write_json(path, [kept[values] for values in sorted(kept, key=place)])
 
 
 def load(path: Path) -> List[Dict]:
     """A results file's objects; none if there is no file."""
     return json.loads(path.read_text()) if path.is_file() else []
-
-
-def value_of(found: List[Dict], **wanted) -> Optional[float]:
-    """The figure that has these values, as in ``value_of(found, name="lin", metric="ppl", split="test", seed=1)``."""
-    return next((f["value"] for f in found if all(f[key] == value for key, value in wanted.items())), None)
 
 
 @contextmanager

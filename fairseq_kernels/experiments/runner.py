@@ -184,9 +184,21 @@ def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Names
     return work
 
 
+def own_and_extra(argv: Sequence[str]) -> Tuple[Sequence[str], Tuple[str, ...]]:
+    """The arguments before ``--``, and fairseq-train's after it."""
+    return (argv[: argv.index("--")], tuple(argv[argv.index("--") + 1 :])) if "--" in argv else (argv, ())
+
+
+def prepare_process() -> None:
+    """Ctrl-C and SIGTERM become KeyboardInterrupt, in a shell's background jobs too; fairseq only warns."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     name, *argv = argv
-    argv, extra = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    argv, extra = own_and_extra(argv)
     parser = argparse.ArgumentParser(
         prog=f"{name}.sh",
         description="Trains and evaluates the rows of a table. A finished row isn't run again, a broken one goes on; "
@@ -207,7 +219,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"folder {use} (default: {default})")
     parser.add_argument("--simlex", type=Path, help="SimLex-999.txt, to score language models' embeddings by")
     args = parser.parse_args(argv)
-    args.extra, args.program = tuple(extra), parser.prog
+    args.extra, args.program = extra, parser.prog
     args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
     if not all(seed.isdigit() and int(seed) > 0 for seed in seeds):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers >= 1, as in --seeds 1 2 3")
@@ -227,9 +239,7 @@ def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Li
     """Trains and evaluates the rows as the arguments say; ends the program where one fails, or with Ctrl-C."""
     with one_line_errors():
         corpora = [Corpus.at(folder) for folder in args.data]
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs of a shell have SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
+    prepare_process()
     measures = {name: [] for name in table.measures}
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]

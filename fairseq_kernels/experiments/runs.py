@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..analysis.measurement import commit, provenance
-from ..analysis.training_log import read_curves, read_records
+from ..analysis.training_log import read_curves
 from .data import Corpus
 from .tables import ROOT
 
@@ -33,6 +33,8 @@ MEASURES = {
     "top10_error": ["fairseq_kernels.analysis.top10_error"],
     "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
 }
+
+Curves = Dict[str, Dict[int, float]]  # by statistic and update
 
 
 class Failed(Exception):
@@ -102,7 +104,7 @@ class Run:
         if not self.result.is_file():
             return None
         found = json.loads(self.result.read_text())
-        data = self.corpus.fingerprint()
+        data = self.corpus.fingerprint
         if found["provenance"]["data"] != data:
             raise ValueError(
                 f"{self.folder} was trained on data {found['provenance']['data']}, {self.corpus.folder} is {data}; "
@@ -138,7 +140,9 @@ class Run:
             command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
             output = self.folder / f"{name}.out"
             self.call(command, output, lock, environment, look)
-            write_json(path, json.loads(output.read_text().splitlines()[-1]))
+            # what libraries say at the end may come after it
+            [*_, found] = [line for line in output.read_text().splitlines() if line.startswith("[{")]
+            write_json(path, json.loads(found))
         return json.loads(path.read_text())
 
     def begin(self) -> Dict:
@@ -148,7 +152,7 @@ class Run:
             ValueError: the folder holds a run of other data or settings.
         """
         start = self.folder / "start.json"
-        settings = {"data": self.corpus.fingerprint(), "settings": shlex.join(self.settings())}
+        settings = {"data": self.corpus.fingerprint, "settings": shlex.join(self.settings())}
         if start.is_file():
             begun = json.loads(start.read_text())
             if {key: begun.get(key) for key in settings} != settings:
@@ -225,22 +229,23 @@ class Run:
         return found
 
     def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Optional[str]) -> Dict:
-        valid = [values for kind, values in read_records(self.log) if kind == "valid"]
-        best = min(valid, key=lambda values: values.get("ppl", values["loss"]))
+        training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
+        score = valid.get("ppl", valid["loss"])
+        best = min(score, key=score.get)
         metrics = metrics + [
-            {"split": "valid", "metric": name, "value": value} for name, value in best.items() if name.startswith("pi_")
+            {"split": "valid", "metric": name, "value": curve[best]}
+            for name, curve in valid.items()
+            if name.startswith("pi_")
         ]
-        ended = read_curves(self.log, "train_inner").get("wall", {0: 0.0})
         origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
-        origin.update(data=self.corpus.fingerprint(), commit=begun)
-        origin.update(seconds=list(ended.values())[-1], updates=int(valid[-1]["num_updates"]))
+        origin.update(data=self.corpus.fingerprint, commit=begun)
+        origin.update(seconds=[0.0, *training.get("wall", {}).values()][-1], updates=max(score))
         command = "; ".join(shlex.join(part) for part in (self.training(), self.evaluation("test")))
-        return {"metrics": metrics, "command": command, "provenance": origin, "curves": curves(self.log)}
+        return {"metrics": metrics, "command": command, "provenance": origin, "curves": curves(training, valid)}
 
 
-def curves(log: Path) -> Dict[str, Dict[str, Dict[int, float]]]:
+def curves(training: Curves, valid: Curves) -> Dict[str, Curves]:
     """Perplexity in training and validation, and mixture weights in training, by update."""
-    training, valid = read_curves(log, "train_inner"), read_curves(log, "valid")
     weights = {name: curve for name, curve in training.items() if name.startswith("pi_") and "variance" not in name}
     return {"train": {"ppl": training.get("ppl", {})}, "valid": {"ppl": valid.get("ppl", {})}, "weights": weights}
 

@@ -19,7 +19,7 @@ class UnigramRun(Run):
         record = {
             "metrics": [{"split": split, "metric": "ppl", "value": value} for split, value in found.items()],
             "command": f"fairseq_kernels.experiments.unigram.unigram_perplexities({str(self.corpus.binarised)!r})",
-            "provenance": {**provenance(), "data": self.corpus.fingerprint()},
+            "provenance": {**provenance(), "data": self.corpus.fingerprint},
             "curves": {},
         }
         write_json(self.result, record)

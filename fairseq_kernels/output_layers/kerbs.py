@@ -279,7 +279,7 @@ class KerBSPass(LossPass):
     def pull_back_kernel(self, index, of_scores, curved, factors, of_length) -> Tensor:
         """dL/dproducts (n, block) but for the factor; adds to the sums of the block's senses and to dL/dlength."""
         senses = self.blocks[index]
-        product = self.products.rows(of_scores, of_scores.size(1))[:, : of_scores.size(1)]
+        product = self.products.rows(of_scores, of_scores.size(1))
         torch.mul(of_scores, curved, out=product)  # dL/dS e
         self.of_outward[senses].addmv_(product.T, factors)
         of_length.addmv_(product, self.outward[senses])

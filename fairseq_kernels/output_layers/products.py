@@ -98,10 +98,11 @@ class Room:
         self.buffer: Optional[Tensor] = None
 
     def rows(self, vectors: Tensor, columns: int) -> Tensor:
-        """Room for as many rows as there are vectors, with what the last chunk left in it."""
+        """Room for as many rows as there are vectors, with what the last chunk left in it; never more columns than at
+        first."""
         if self.buffer is None or len(self.buffer) < len(vectors):
             self.buffer = vectors.new_empty(len(vectors), columns)
-        return self.buffer[: len(vectors)]
+        return self.buffer[: len(vectors), :columns]
 
 
 class WordProduct:
