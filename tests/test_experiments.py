@@ -236,7 +236,10 @@ def test_tasks_of_an_array_divide_the_work(monkeypatch):
     assert sorted(shares) == list(range(8))
 
 
-def test_environments():
+def test_environments(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert [settings["OMP_NUM_THREADS"] for settings in environments(2)] == ["3", "3"]
+    monkeypatch.delenv("OMP_NUM_THREADS")
     cores = len(os.sched_getaffinity(0))
     assert [settings["OMP_NUM_THREADS"] for settings in environments(1)] == [str(cores)]
     assert [settings["OMP_NUM_THREADS"] for settings in environments(2 * cores)] == ["1"] * 2 * cores

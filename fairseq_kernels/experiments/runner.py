@@ -139,7 +139,8 @@ def shown(record: Dict) -> str:
 
 
 def environments(jobs: int) -> List[Dict[str, str]]:
-    """Of ``jobs`` trainings at a time (0: one a GPU, or one a core): a GPU each, or an equal part of the cores."""
+    """Of ``jobs`` trainings at a time (0: one a GPU, or one a core): a GPU each, or an equal part of the cores where
+    OMP_NUM_THREADS doesn't say how many threads."""
     if torch.cuda.is_available():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
         devices = given.split(",") if given else [str(index) for index in range(torch.cuda.device_count())]
@@ -147,7 +148,9 @@ def environments(jobs: int) -> List[Dict[str, str]]:
         return [{**found, "CUDA_VISIBLE_DEVICES": devices[job % len(devices)]} for job in range(jobs or len(devices))]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = jobs or cores
-    return [{"FOUND_DEVICE": "cpu", "OMP_NUM_THREADS": str(max(1, cores // jobs))} for _ in range(jobs)]
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    threads = given if given.isdigit() else str(max(1, cores // jobs))
+    return [{"FOUND_DEVICE": "cpu", "OMP_NUM_THREADS": threads} for _ in range(jobs)]
 
 
 def share_of_array(work: List[Work]) -> List[Work]:
