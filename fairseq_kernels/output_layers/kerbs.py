@@ -7,13 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from .base import OutputLayer
-from .chunked_loss import LossPass
+from .chunked_loss import LossPass, chunks
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
+from .matrix_products import pull_back_scores, scores_of
 from .mixture_loss import Smoothing, softmax
-from .products import Room, word_blocks
+from .products import Room
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
+SENSES = 2048  # a block on the CPU: what is kept of them stays in the caches
 TINY = 1e-30  # keeps the norms' gradients finite at the origin
 
 
@@ -179,7 +181,8 @@ class KerBSPass(LossPass):
         self.weight = layer.weight.detach().to(dtype)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
-        self.blocks = list(word_blocks(self.weight))
+        on_cpu = self.weight.device.type == "cpu"
+        self.blocks = list(chunks(len(self.weight), SENSES if on_cpu else len(self.weight)))
         self.scores, self.curved, self.products = Room(), Room(), Room()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
@@ -202,7 +205,7 @@ class KerBSPass(LossPass):
         scores = self.scores.rows(features, len(self.weight))
         curved = scores if self.layer.theta is None else self.curved.rows(features, len(self.weight))
         for senses in self.blocks:
-            torch.mm(queries, self.weight[senses].T, out=curved[:, senses])
+            scores_of(queries, self.weight[senses], out=curved[:, senses])
             if self.layer.theta is not None:
                 self.kernel(curved[:, senses], senses, length, scores[:, senses])
         if self.bias is not None:
@@ -269,8 +272,7 @@ class KerBSPass(LossPass):
             of_products = gradient[:, senses]
             if self.layer.theta is not None:
                 of_products = self.pull_back_kernel(index, of_products, curved[:, senses], factors, of_length)
-            self.of_weight[senses].addmm_(of_products.T, weighted)
-            of_queries.addmm_(of_products, self.weight[senses])
+            of_queries += pull_back_scores(of_products, weighted, self.weight[senses], self.of_weight[senses])
         if self.layer.theta is not None:
             radial = of_length.unsqueeze(1) - (of_queries * queries).sum(1, keepdim=True)
             of_queries.addcmul_(queries, radial)

@@ -1,15 +1,14 @@
 """The inner products that a mixture's kernels ask for, those with the same words in one matrix product."""
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .chunked_loss import chunks
+from .matrix_products import pull_back_scores, scores_of
 
 WIDE = 3 / 4  # of the coordinates: then the zeros cost less than a product of its own
-CPU_WORDS = 2048  # words a product: their vectors stay in the cache; a tenth faster than all at once
 
 
 class Query(NamedTuple):
@@ -82,8 +81,8 @@ class ProductBatch:
                 weights.append(part.new_ones(len(part), 1) if weight is None else weight)
             weighted = any(row_weights[query.component] is not None for query in group)
             scale = stack(weights) if weighted else None
-            columns_of(matrix_gradients, group[0]).addmm_(block.T, vectors * scale if weighted else vectors)
-            of_vectors = block @ columns_of(matrices, group[0])
+            words, of_words = (columns_of(those, group[0]) for those in (matrices, matrix_gradients))
+            of_vectors = pull_back_scores(block, vectors * scale if weighted else vectors, words, of_words)
             if weighted:
                 of_vectors *= scale
             for query, gradient in zip(group, of_vectors.chunk(len(group))):
@@ -115,14 +114,8 @@ class WordProduct:
         if torch.is_grad_enabled():
             return vectors @ words.T
         product = self.room.rows(vectors, words.size(0))
-        for block in word_blocks(words):
-            torch.mm(vectors, words[block].T, out=product[:, block])
+        scores_of(vectors, words, out=product)
         return product
-
-
-def word_blocks(words: Tensor) -> Iterator[slice]:
-    """Words whose vectors stay in the cache; elsewhere than on the CPU, all."""
-    return chunks(words.size(0), CPU_WORDS if words.device.type == "cpu" else words.size(0))
 
 
 def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .chunked_loss import chunks, without_autocast
+from .matrix_products import by_onednn, multiply, word_blocks
 
 TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
@@ -30,8 +31,13 @@ class WordSums(NamedTuple):
 
 
 def gram(weight: Tensor) -> Tensor:
-    """W^T W (d, d), its upper blocks alone computed: V x d to d x d."""
+    """W^T W (d, d), its upper blocks alone computed: V x d to d x d; by oneDNN all of it, some words at a time."""
     size = weight.size(1)
+    if by_onednn(weight):
+        result = weight.new_zeros(size, size)
+        for words in word_blocks(len(weight), size, weight.device):
+            result += multiply(weight[words].T, weight[words])
+        return result
     result = weight.new_empty(size, size)
     for start in range(0, size, GRAM_BLOCK):
         end = min(start + GRAM_BLOCK, size)
@@ -50,7 +56,7 @@ class SphericalStatistics(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, features, target, weight, bias, sums: WordSums):
-        quadratic = torch.mm(features, sums.gram)
+        quadratic = multiply(features, sums.gram)
         output, square = features.new_empty(len(features)), features.new_empty(len(features))
         for some in chunks(len(features), TOKENS):
             torch.linalg.vecdot(features[some], weight[target[some]], out=output[some])
@@ -80,11 +86,12 @@ class SphericalStatistics(torch.autograd.Function):
         if wants_weight:
             second = weight.new_zeros(features.size(1), features.size(1))
             for some in chunks(len(features), TOKENS):
-                second.addmm_(features[some].T, features[some] * of_square[some].unsqueeze(1), alpha=2)
-            if bias is None:
-                of_weight = torch.addmm(row, weight, second)
-            else:
-                of_weight = torch.addr(row.expand_as(weight), bias, doubled).addmm_(weight, second)
+                second.add_(multiply(features[some].T, features[some] * of_square[some].unsqueeze(1)), alpha=2)
+            of_weight = torch.empty_like(weight)
+            for words in word_blocks(len(weight), weight.size(1), weight.device):
+                part = multiply(weight[words], second, out=of_weight[words]).add_(row)
+                if bias is not None:
+                    part.addr_(bias[words], doubled)
             for some in chunks(len(features), TOKENS):
                 of_weight.index_add_(0, target[some], features[some] * of_output[some].unsqueeze(1))
         if bias is not None and wants_bias:
