@@ -26,7 +26,8 @@ def gaussians(vectors, components, floor):
     """Means and variances that equal blocks of coordinates stand for: the last one of each is its variance."""
     size = vectors.size(1) // components
     blocks = [vectors[:, i * size : (i + 1) * size] for i in range(components)]
-    return [(block[:, :-1], (1 + block[:, -1].exp()).log() + floor) for block in blocks]
+    spread = math.sqrt(blocks[0].size(1) - 1)
+    return [(block[:, :-1], (1 + (block[:, -1] / spread).exp()).log() + floor) for block in blocks]
 
 
 def on_ball(vectors, cap):

@@ -22,7 +22,8 @@ class MixtureOfGaussians(Kernel):
 
     The model has exactly the linear kernel's parameters: the d coordinates of W_v, and of h, are shared out among
     the components in equal blocks (a remainder stays unused); the last coordinate x of a block carries the
-    variance, s = softplus(x) + floor, the m before it the mean.
+    variance, s = softplus(x / sqrt(m)) + floor, the m before it the mean. Without the sqrt(m) x would move the score,
+    which has m/2 times the logarithm of s, as much as all of the mean does, and models learn worse (README).
     """
 
     name = "mog"
@@ -48,7 +49,8 @@ class MixtureOfGaussians(Kernel):
     def _terms(self, vectors: Tensor) -> Tuple[Tensor, ...]:
         """||mu||^2 and s of each component, each (N, 1)."""
         norms = [squared_norm(vectors[:, mean], keepdim=True) for mean in self.means]
-        return (*norms, *(F.softplus(vectors[:, variance]) + self.value("floor") for variance in self.variances))
+        scaled = (vectors[:, variance] / math.sqrt(self.mean_size) for variance in self.variances)
+        return (*norms, *(F.softplus(x) + self.value("floor") for x in scaled))
 
     def queries(self, contexts):
         return [(contexts[:, of_context], of_word) for of_word in self.means for of_context in self.means]
