@@ -13,7 +13,7 @@ from .chunked_loss import LossPass, chunks
 from .mixture_loss import weigh
 from .products import ProductBatch
 
-CPU_UNTIED_TOKENS = 96  # tokens a chunk on the CPU with a matrix a component
+CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
 WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
 
 

@@ -15,12 +15,13 @@ from torch import Tensor
 from .chunked_loss import chunks
 
 WORDS = 512  # at least, a product on the CPU
-SCORES = 2**18  # a product on the CPU, so that they stay in the cache
+SCORES = 2**17  # a product and thread on the CPU, so that they stay in its cache
 
 
 def word_blocks(words: int, rows: int, device: torch.device) -> Iterator[slice]:
     """Words whose vectors and scores, ``rows`` each, stay in the cache; elsewhere than on the CPU, all."""
-    return chunks(words, max(WORDS, SCORES // max(rows, 1)) if device.type == "cpu" else words)
+    on_cpu = max(WORDS, SCORES * torch.get_num_threads() // max(rows, 1))
+    return chunks(words, on_cpu if device.type == "cpu" else words)
 
 
 @functools.cache
