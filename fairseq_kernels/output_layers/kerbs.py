@@ -15,6 +15,7 @@ from .products import Room
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
+CPU_TOKENS = 256  # a chunk at most: more are no faster
 SENSES = 2048  # a block on the CPU: what is kept of them stays in the caches
 TINY = 1e-30  # keeps the norms' gradients finite at the origin
 
@@ -138,6 +139,9 @@ class KerBSoftmax(OutputLayer):
 
     def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "KerBSPass":
         return KerBSPass(self, dtype, with_gradients)
+
+    def cpu_tokens(self) -> int:
+        return CPU_TOKENS
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         return (2 * self.num_senses + 3 * self.num_embeddings) * dtype.itemsize
