@@ -14,7 +14,7 @@ import pytest
 from fairseq_kernels.experiments import results, runner
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.runner import Runner, Work, environments, main, options_of, runs_of, share_of_array
-from fairseq_kernels.experiments.runs import Run, mend_checkpoints
+from fairseq_kernels.experiments.runs import Failed, Run, mend_checkpoints
 from fairseq_kernels.experiments.searched import add_searched
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
@@ -191,6 +191,15 @@ def test_a_failing_row_stops_no_other(corpus, tmp_path):
     rows_runner.run()
     assert list(rows_runner.failed) == ["bad on toy, seed 1"] and "lin.p" in rows_runner.failed["bad on toy, seed 1"]
     assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
+
+
+def test_what_ended_a_command_is_told(corpus, tmp_path):
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *SHORT), 1, tmp_path)
+    run.folder.mkdir(parents=True)
+    with run.locked() as lock:
+        for code, said in (("kill -9 $$", "ended by SIGKILL"), ("echo no memory; exit 3", "no memory .exit status 3")):
+            with pytest.raises(Failed, match=said):
+                run.call(["sh", "-c", code], tmp_path / "out", lock, {})
 
 
 def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):

@@ -212,6 +212,8 @@ class Run:
                 if process.poll() is None:  # Ctrl-C, or pruned
                     os.killpg(process.pid, signal.SIGTERM)
                     process.wait()
+        if code < 0:  # SIGKILL: memory ran out, say
+            raise Failed(f"ended by {signal.Signals(-code).name} (its log: {output})")
         if code:
             lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
             raise Failed(f"{lines[-1] if lines else 'no output'} (exit status {code}, all of it in {output})")
