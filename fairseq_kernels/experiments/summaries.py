@@ -204,7 +204,7 @@ def summary(table: tables.Table, profile: str, figures: List[Dict]) -> Section:
         missing=[name for name in planned if name not in found],
         spread=spread_of(lines, [column for column in columns if column.metric != "minutes"]),
         made=made(figures),
-        command=next((f for f in figures if f["provenance"]["config"]), figures[0])["command"],
+        command=next((f for f in figures if f["command"].startswith("bash ")), figures[0])["command"],
     )
 
 
