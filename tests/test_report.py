@@ -168,7 +168,8 @@ def test_first_row_is_the_baseline_where_there_is_no_lin(results):
 
 
 def test_how_it_was_made(results):
-    figures = [figure("unigram", 271.6, config=""), figure("lin", 60.0, 2, gpu="NVIDIA H200", threads=1)]
+    unigram = {**figure("unigram", 271.6, config="unigram"), "command": "unigram_perplexities('swb')"}  # no training
+    figures = [unigram, figure("lin", 60.0, 2, gpu="NVIDIA H200", threads=1)]
     text = markdown(results([*figures, figure("lin", 36.0, 3, metric="bleu", corpus="m30k")]))
     assert (
         "Made at commit commit-unigram-1, commit-lin-2, commit-lin-3, 2026-11-21 to 2026-11-23; data swb data-swb, "
