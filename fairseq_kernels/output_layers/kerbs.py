@@ -7,16 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from .base import OutputLayer
-from .chunked_loss import LossPass, chunks
+from .chunked_loss import LossPass
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
-from .matrix_products import pull_back_scores, scores_of
+from .matrix_products import pull_back_scores, scores_of, word_blocks
 from .mixture_loss import Smoothing, softmax
 from .products import Room
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
 CPU_TOKENS = 256  # a chunk at most: more are no faster
-SENSES = 2048  # a block on the CPU: what is kept of them stays in the caches
 TINY = 1e-30  # keeps the norms' gradients finite at the origin
 
 
@@ -185,8 +184,7 @@ class KerBSPass(LossPass):
         self.weight = layer.weight.detach().to(dtype)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
-        on_cpu = self.weight.device.type == "cpu"
-        self.blocks = list(chunks(len(self.weight), SENSES if on_cpu else len(self.weight)))
+        self.blocks = list(word_blocks(len(self.weight), CPU_TOKENS, self.weight.device))
         self.scores, self.curved, self.products = Room(), Room(), Room()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))

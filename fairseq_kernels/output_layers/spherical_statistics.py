@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .chunked_loss import chunks, without_autocast
-from .matrix_products import by_onednn, multiply, word_blocks
+from .matrix_products import multiply, word_blocks
 
 TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
@@ -31,18 +31,15 @@ class WordSums(NamedTuple):
 
 
 def gram(weight: Tensor) -> Tensor:
-    """W^T W (d, d), its upper blocks alone computed: V x d to d x d; by oneDNN all of it, some words at a time."""
+    """W^T W (d, d), its upper blocks alone computed: V x d to d x d."""
     size = weight.size(1)
-    if by_onednn(weight):
-        result = weight.new_zeros(size, size)
-        for words in word_blocks(len(weight), size, weight.device):
-            result += multiply(weight[words].T, weight[words])
-        return result
-    result = weight.new_empty(size, size)
-    for start in range(0, size, GRAM_BLOCK):
-        end = min(start + GRAM_BLOCK, size)
-        torch.mm(weight[:, start:end].T, weight[:, start:], out=result[start:end, start:])
-        result[end:, start:end] = result[start:end, end:].T
+    result = weight.new_zeros(size, size)
+    for words in word_blocks(len(weight), size, weight.device):
+        for start in range(0, size, GRAM_BLOCK):
+            end = min(start + GRAM_BLOCK, size)
+            result[start:end, start:].add_(multiply(weight[words, start:end].T, weight[words, start:]))
+    for end in range(GRAM_BLOCK, size, GRAM_BLOCK):
+        result[end:, end - GRAM_BLOCK : end] = result[end - GRAM_BLOCK : end, end:].T
     return result
 
 
