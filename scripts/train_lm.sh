@@ -21,7 +21,7 @@ size=512
 case $profile in
     cpu)
         size=128
-        training=(--optimizer adam --lr 0.002 --lr-scheduler polynomial_decay --warmup-updates 100 --clip-norm 1.0
+        training=(--optimizer adam --lr 0.008 --lr-scheduler polynomial_decay --warmup-updates 100 --clip-norm 1.0
             --max-update 2800 --total-num-update 2800 --batch-size 16)
         ;;
     paper)

@@ -192,7 +192,8 @@ def summary(table: tables.Table, profile: str, figures: List[Dict]) -> Section:
         if name in found:
             configs = unique(f["provenance"]["config"] for f in figures if f["name"] == name)
             lines.append(Line(name, " / ".join(configs), found[name]))
-    columns = columns_of({c for line in lines for c in line.cells}, {name for row in table.rows for name in row.paper})
+    in_paper = {name for row in table.rows for name in row.paper}
+    columns = columns_of({c for line in lines for c in line.cells}, table.split, in_paper)
     corpora = unique(column.corpus for column in columns)
     mixtures = [(line, corpus, weights_of(line, corpus)) for line in lines for corpus in corpora]
     return Section(
@@ -212,11 +213,11 @@ def unique(items: Iterable) -> List:
     return list(dict.fromkeys(items))
 
 
-def columns_of(columns: Iterable[Column], in_paper: Iterable[str]) -> List[Column]:
-    """Those of the main table, in order: test figures, others where there are none; of the mixture weights only what
-    the paper has."""
-    tested = {(c.corpus, c.metric) for c in columns if c.split == "test"}
-    columns = [c for c in columns if c.split == "test" or (c.corpus, c.metric) not in tested]
+def columns_of(columns: Iterable[Column], split: str, in_paper: Iterable[str]) -> List[Column]:
+    """Those of the main table, in order: the split's figures, others where there are none; of the mixture weights only
+    what the paper has."""
+    of_split = {(c.corpus, c.metric) for c in columns if c.split == split}
+    columns = [c for c in columns if c.split == split or (c.corpus, c.metric) not in of_split]
     columns = [c for c in columns if c.metric in in_paper or not c.metric.startswith("pi_")]
 
     def place(column):

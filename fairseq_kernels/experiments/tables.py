@@ -35,7 +35,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
-    (``runs.MEASURES``) are taken beside perplexity and BLEU."""
+    (``runs.MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows."""
 
     name: str
     title: str
@@ -43,6 +43,7 @@ class Table:
     rows: Tuple[Row, ...]
     note: str = ""
     measures: Tuple[str, ...] = ()
+    split: str = "test"
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
         """The rows of these names; all if none are given.
@@ -72,8 +73,8 @@ def load_table(name: str) -> Table:
         options = tuple(shlex.split(row.pop("options", "")))
         of_profile = {profile: tuple(shlex.split(text)) for profile, text in row.pop("of_profile", {}).items()}
         rows.append(Row(options=options, of_profile=of_profile, **row))
-    measures = tuple(content.get("measures", ()))
-    return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures)
+    measures, split = tuple(content.get("measures", ())), content.get("split", "test")
+    return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures, split)
 
 
 def names() -> List[str]:
