@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
 Number = Union[int, float]
-Gradients = Tuple[Tuple[Tensor, ...], Tuple[Tensor, ...], Tuple[Tensor, ...], Tuple[Tensor, ...]]
-Pullback = Callable[[Tensor], Gradients]
+Terms = Tuple[Tensor, ...]
+Pullback = Callable[[Tensor], Tuple[Terms, Terms, Terms, Tuple[Optional[Tensor], ...]]]
+ClosedFormPullback = Callable[[Tensor], Tuple[Terms, Terms, Terms, Dict[str, Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Kernel(nn.Module):
 
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
-    closed_form_buffers: Union[None, int] = None  # (N, V) tensors that the kernel's closed form holds, if it has one
+    closed_form_buffers: Optional[int] = None  # (N, V) tensors that the kernel's closed form holds, if it has one
     autograd_buffers = 8  # about as many for autograd
 
     def __init__(self, embed_dim: int, **values):
@@ -117,14 +118,19 @@ class Kernel(nn.Module):
 
     def value(self, name: str) -> Union[Number, Tensor]:
         """A hyper-parameter's present value: a number, or a scalar tensor with gradient if it is learned."""
-        if name in self._fixed:
-            return self._fixed[name]
+        return self._fixed[name] if name in self._fixed else self._from_real(name, self._real[name])
+
+    def _from_real(self, name: str, real: Tensor) -> Tensor:
         domain = next(h.domain for h in self.all_hyperparameters() if h.name == name)
-        return DOMAINS[domain].from_real(self._real[name])
+        return DOMAINS[domain].from_real(real)
+
+    def number(self, name: str) -> Number:
+        """A hyper-parameter's present value as a number."""
+        return self._fixed[name] if name in self._fixed else float(self.value(name).detach())
 
     def learned(self) -> Dict[str, float]:
         """Present values of the learned hyper-parameters, for logs."""
-        return {name: float(self.value(name).detach()) for name in self._real}
+        return {name: self.number(name) for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
@@ -152,35 +158,64 @@ class Kernel(nn.Module):
         self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]
     ) -> Tuple[Tensor, Pullback]:
         """S as :meth:`scores`, without graph, and its pullback: dL/dS (N, V) to the gradients of the products, word
-        terms, context terms and learned hyper-parameters, each a tuple. This one is autograd's; where
-        :attr:`closed_form` says so, the kernel's own :meth:`closed_form_scores_and_pullback` takes its place, which
-        may overwrite the products and dL/dS, and whose S may be overwritten.
+        terms, context terms and learned hyper-parameters, each a tuple. In the kernel's :attr:`closed_form`, if it has
+        one, products and dL/dS may be overwritten, and S by others; else it is autograd's.
         """
+        if not self.closed_form:
+            return self.autograd_scores_and_pullback(products, words, contexts)
+        similarity, pullback = self.closed_form_scores_and_pullback(products, words, contexts)
+        scale, learned = self.number("scale"), "scale" in self._real
+        if learned:
+            scores = similarity * scale
+        else:
+            scores = similarity if scale == 1.0 else similarity.mul_(scale)
+
+        def pullback_with_scale(gradient: Tensor):
+            of_scale = {"scale": dot(gradient, similarity)} if learned else {}
+            of_similarity = gradient if scale == 1.0 else gradient.mul_(scale)
+            *of_terms, of_values = pullback(of_similarity)
+            return (*of_terms, self.real_gradients({**of_values, **of_scale}))
+
+        return scores, pullback_with_scale
+
+    def autograd_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
         # .data, not .detach(): other components overwrite their own parts of the same block of products
-        if self.closed_form:
-            return self.closed_form_scores_and_pullback(products, words, contexts)
         inputs = [[t.data.requires_grad_() for t in group] for group in (products, words, contexts)]
         learned = tuple(self.parameters())
         with torch.enable_grad():
             scores = self.scores(*inputs)
 
-        def pullback(gradient: Tensor) -> Gradients:
+        def pullback(gradient: Tensor):
             found = iter(torch.autograd.grad(scores, [*sum(inputs, []), *learned], gradient, allow_unused=True))
             return (*(tuple(next(found) for _ in group) for group in inputs), tuple(found))
 
         return scores.detach(), pullback
 
+    def real_gradients(self, of_values: Dict[str, Tensor]) -> Tuple[Optional[Tensor], ...]:
+        """The gradients of :meth:`parameters` from those of the hyper-parameters' values, None where there is none."""
+        found = []
+        for name, parameter in self._real.items():
+            gradient = of_values.get(name)
+            if gradient is not None:
+                with torch.enable_grad():
+                    real = parameter.detach().to(gradient.dtype).requires_grad_()
+                    [gradient] = torch.autograd.grad(self._from_real(name, real), real, gradient)
+            found.append(gradient)
+        return tuple(found)
+
     @property
     def closed_form(self) -> bool:
-        """Whether scores and pullback are written out: for the fixed hyper-parameters a subclass knows, unscaled."""
-        return self.closed_form_buffers is not None and self._fixed.get("scale") == 1.0 and not self._real
+        """Whether scores and pullback are written out."""
+        return self.closed_form_buffers is not None
 
     @property
     def buffers(self) -> int:
         """(N, V) tensors alive in :meth:`scores_and_pullback`, for choosing the chunk."""
-        return self.closed_form_buffers if self.closed_form else self.autograd_buffers
+        return self.closed_form_buffers + len(self._real) if self.closed_form else self.autograd_buffers
 
-    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
+    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, ClosedFormPullback]:
+        """S before scaling and its pullback, as :meth:`scores_and_pullback`; but the gradients of the hyper-parameters
+        in :meth:`similarity` are those of their values, by name, of the learned ones at least."""
         raise NotImplementedError
 
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
@@ -191,3 +226,8 @@ class Kernel(nn.Module):
     def extra_repr(self) -> str:
         fixed = [f"{name}={value:g}" for name, value in self._fixed.items()]
         return ", ".join([self.name, *fixed, *(f"{name}=learned" for name in self._real)])
+
+
+def dot(one: Tensor, other: Tensor) -> Tensor:
+    """Sum of the products of all elements, without a tensor of them."""
+    return torch.dot(one.reshape(-1), other.reshape(-1))

@@ -107,7 +107,7 @@ class MixtureOfGaussians(Kernel):
                     sums[index] = sums[index] - precisions / 2
                     sums[n + index] = sums[n + index] + (spread - m * precisions) / 2
                 to_products.append(weighted)
-            return tuple(to_products), tuple(to_words), tuple(to_contexts), ()
+            return tuple(to_products), tuple(to_words), tuple(to_contexts), {}
 
         return total, pullback
 

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from .base import Hyperparameter, Kernel
-from .distance import squared_distance, squared_norm
-
-TINY = 1e-30  # keeps the norm's gradient finite at the origin; below the square of any float32 number of interest
+from .distance import TINY, distinct, indistinct, squared_distance, squared_norm
 
 
 class Hyperbolic(Kernel):
@@ -23,7 +21,7 @@ class Hyperbolic(Kernel):
 
     def _on_ball(self, vectors: Tensor):
         """Factor onto the ball and ||x||^2 there of each row, each (N, 1)."""
-        norm = (squared_norm(vectors, keepdim=True) + TINY).sqrt()
+        norm = (squared_norm(vectors, keepdim=True) + TINY).sqrt()  # whose gradient is finite at the origin, too
         radius = torch.tanh(norm).minimum(torch.as_tensor(self.value("cap"), dtype=norm.dtype, device=norm.device))
         return radius / norm, radius.square()
 
@@ -39,43 +37,39 @@ class Hyperbolic(Kernel):
     def similarity(self, products, words, contexts):
         [product], [factor, square_w], [square_h] = products, words, contexts
         distance = squared_distance(product * factor, square_w, square_h)
-        distinct = self.distinct(distance, square_h)
-        excess = torch.where(distinct, distance, 1.0) * (2 * self.value("gamma") / (1 - square_h)) / (1 - square_w)
+        apart = distinct(distance, square_h)
+        excess = torch.where(apart, distance, 1.0) * (2 * self.value("gamma") / (1 - square_h)) / (1 - square_w)
         # arcosh(1 + x) = log1p(x + sqrt(x (x + 2))) keeps its digits for small x
-        return torch.where(distinct, -torch.log1p(excess + (excess * (excess + 2)).sqrt()), 0.0)
-
-    @staticmethod
-    def distinct(distance: Tensor, square: Tensor) -> Tensor:
-        """Where the points differ: below the resolution of D the subgradient is 0, as arcosh's slope is unbounded."""
-        return distance > torch.finfo(distance.dtype).eps * square.detach() + TINY
+        return torch.where(apart, -torch.log1p(excess + (excess * (excess + 2)).sqrt()), 0.0)
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
         [product], [factor, square_w], [square_h] = products, words, contexts
         gap_w, gap_h = 1 - square_w, 1 - square_h
-        steepness = 2 * self.value("gamma") / gap_h
+        gamma = self.number("gamma")
+        steepness = 2 * gamma / gap_h
         distance = torch.addcmul(square_w, product, factor, value=-2).add_(square_h).clamp_min_(0)
-        # on the CPU a look at the least distance mostly spares the mask; on CUDA it would wait for the device
-        near = distance.device.type != "cpu" or not self.distinct(distance.amin(1, keepdim=True), square_h).all()
-        same = self.distinct(distance, square_h).logical_not_() if near else None
+        same = indistinct(distance, square_h)
         excess = distance.mul_(steepness).mul_(1 / gap_w)
-        if near:
+        if same is not None:
             excess.masked_fill_(same, 1.0)
         root = (excess + 2).mul_(excess).sqrt_()
         scores = torch.add(excess, root).log1p_().neg_()
-        if near:
+        if same is not None:
             scores.masked_fill_(same, 0.0)
 
         def pullback(gradient):
             # dS/dx = -1 / sqrt(x (x + 2)); x = 2 gamma D / (gap_w gap_h)
             gradient.div_(root)
-            if near:
+            if same is not None:
                 gradient.masked_fill_(same, 0.0)
             excess.mul_(gradient)
             of_gap_w, of_gap_h = excess.sum(0) / gap_w, excess.sum(1, keepdim=True) / gap_h
+            of_gamma = -excess.sum() / gamma
             of_distance = gradient.mul_(steepness).mul_(-1 / gap_w)
             of_square_w, of_square_h = of_distance.sum(0), of_distance.sum(1, keepdim=True)
             of_factor = product.mul_(of_distance).sum(0) * -2
             of_product = torch.mul(of_distance, -2 * factor, out=product)
-            return (of_product,), (of_factor, of_square_w - of_gap_w), (of_square_h - of_gap_h,), ()
+            of_words = (of_factor, of_square_w - of_gap_w)
+            return (of_product,), of_words, (of_square_h - of_gap_h,), {"gamma": of_gamma}
 
         return scores, pullback

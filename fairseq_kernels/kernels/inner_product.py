@@ -1,8 +1,9 @@
 """Kernels that are functions of the inner product g = W_v . h."""
 
+import torch
 import torch.nn.functional as F
 
-from .base import Hyperparameter, Kernel
+from .base import Hyperparameter, Kernel, dot
 
 
 class Linear(Kernel):
@@ -16,7 +17,7 @@ class Linear(Kernel):
         return products[0]
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
-        return products[0], lambda gradient: ((gradient,), (), (), ())
+        return products[0], lambda gradient: ((gradient,), (), (), {})
 
 
 class Polynomial(Kernel):
@@ -35,14 +36,22 @@ class Polynomial(Kernel):
     closed_form_buffers = 2
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
-        alpha, power = self.value("alpha"), self.value("p")
-        base = (products[0] if alpha == 1 else products[0].mul_(alpha)).add_(self.value("c"))
-        scores = base**power
+        [product] = products
+        alpha, power = self.number("alpha"), self.number("p")
+        if "alpha" in self._real:
+            base = product * alpha
+        else:
+            base = product if alpha == 1 else product.mul_(alpha)
+        scores = base.add_(self.number("c")) ** power
 
         def pullback(gradient):
+            slope = base if power == 2 else base.pow_(power - 1)
+            of_base = slope.mul_(power).mul_(gradient)
+            of_values = {"c": of_base.sum()} if "c" in self._real else {}
+            if "alpha" in self._real:
+                of_values["alpha"] = dot(of_base, product)
             # into the products, which are the block's
-            slope = (base if power == 2 else base.pow_(power - 1)).mul_(power * alpha)
-            return (slope.mul_(gradient),), (), (), ()
+            return (torch.mul(of_base, alpha, out=product),), (), (), of_values
 
         return scores, pullback
 
@@ -55,6 +64,18 @@ class Sigsoftmax(Kernel):
     def similarity(self, products, words, contexts):
         return products[0] + F.logsigmoid(products[0])
 
+    closed_form_buffers = 2
+
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        [product] = products
+        scores = F.logsigmoid(product).add_(product)
+
+        def pullback(gradient):
+            slope = product.sigmoid_().neg_().add_(2)
+            return (slope.mul_(gradient),), (), (), {}
+
+        return scores, pullback
+
 
 class Absolute(Kernel):
     """S = |g|, the "softmax of absolute values" of de Brebisson & Vincent (2016, Table 5)."""
@@ -63,3 +84,9 @@ class Absolute(Kernel):
 
     def similarity(self, products, words, contexts):
         return products[0].abs()
+
+    closed_form_buffers = 2
+
+    def closed_form_scores_and_pullback(self, products, words, contexts):
+        [product] = products
+        return product.abs(), lambda gradient: ((product.sign_().mul_(gradient),), (), (), {})
