@@ -351,10 +351,14 @@ def test_grid_of_a_mixture():
 
 
 @pytest.mark.parametrize(
-    ("dictionary", "profile", "updates", "decays"),
-    [("dict.txt", "cpu", 700, True), ("dict.en.txt", "cpu", 250, False), ("dict.txt", "paper", None, False)],
+    ("dictionary", "profile", "updates", "schedule"),
+    [
+        ("dict.txt", "cpu", 700, ("--total-num-update", "40")),
+        ("dict.en.txt", "cpu", 250, ("--warmup-updates", "12")),
+        ("dict.txt", "paper", None, ()),
+    ],
 )
-def test_length_of_a_training(search, dictionary, profile, updates, decays):
+def test_length_of_a_training(search, dictionary, profile, updates, schedule):
     (search.data / "data-bin" / "dict.txt").rename(search.data / "data-bin" / dictionary)
     if updates is not None:
         assert default_updates(Corpus.at(search.data), profile) == updates
@@ -363,7 +367,7 @@ def test_length_of_a_training(search, dictionary, profile, updates, decays):
     )
     assert options[:6] == ("--kernels", "log", "--kernel-params", "log.p=1", "--lr", "1")
     assert options[6:10] == ("--max-update", "40", "--save-interval-updates", "10")
-    assert options[10:] == (("--total-num-update", "40") if decays else ())
+    assert options[10:] == schedule
 
 
 def test_folder_of_many_options_has_a_short_name(search):
@@ -378,6 +382,8 @@ def test_lengths_are_those_of_the_training_scripts():
     for kind, updates in grid_search.UPDATES.items():
         script = (ROOT / "scripts" / f"train_{kind}.sh").read_text()
         assert f"--max-update {updates}" in script and f"--max-epoch {grid_search.EPOCHS[kind][0]}" in script
+        option, part = grid_search.SCHEDULES[kind]
+        assert f"{option} {round(part * updates)}" in script
 
 
 # mistakes

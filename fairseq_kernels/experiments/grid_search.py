@@ -42,6 +42,8 @@ LARGE = 1 << 20  # a dimension that no value is too large for
 # of the training scripts: updates of --profile cpu; epochs of --profile paper, and words of a batch
 UPDATES = {"lm": 2800, "mt": 1000}
 EPOCHS = {"lm": (30, 32 * 35), "mt": (50, 4096)}
+# of --profile cpu: what of the learning rate's schedule goes with the length, and its part of all updates
+SCHEDULES = {"lm": ("--total-num-update", 1.0), "mt": ("--warmup-updates", 0.3)}
 STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # ours and Optuna's
 OURS = {"--kernels": "--kernel", "--kernel-params": "--grid", "--max-update": "--updates"}
 
@@ -186,8 +188,9 @@ class Search:
         """Of a point."""
         args, updates = self.args, str(self.args.updates)
         length = ["--max-update", updates, "--save-interval-updates", str(max(1, args.updates // 4))]
-        if self.corpus.kind == "lm" and args.profile == "cpu":  # whose learning rate falls until then
-            length += ["--total-num-update", updates]
+        if args.profile == "cpu":
+            option, part = SCHEDULES[self.corpus.kind]
+            length += [option, str(math.ceil(part * args.updates))]
         options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *args.extra, *length)
         return ShortRun(self.corpus, args.profile, options, args.seed, args.save_dir)
 
