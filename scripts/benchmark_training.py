@@ -4,8 +4,10 @@
     python scripts/benchmark_training.py                                     the paper's size at two vocabularies
     python scripts/benchmark_training.py --rows stock lin 3xlin,log taylor --words 30000
     python scripts/benchmark_training.py --data data/swb/data-bin            batches of real text, its vocabulary
+    python scripts/benchmark_training.py --data data/swb/data-bin --dim 128 --batch-size 16 --rows lin pol "pow pow.p=3"
 
-A row is "stock" (lstm_lm and cross_entropy), a kernel mixture, "MIXTURE untied", "taylor", "spherical" or "kerbs".
+A row is "stock" (lstm_lm and cross_entropy), "taylor", "spherical", "kerbs" or a kernel mixture, the latter followed by
+"untied" or --kernel-params where wanted.
 Each runs in a process of its own: fairseq's trainer with Adam, forward to update, on the same batches; rounds go
 through all rows in turn. Memory is the peak of the process over its level just before the steps, one step done.
 """
@@ -25,8 +27,8 @@ import torch
 
 from fairseq_kernels.analysis.measurement import measured, provenance
 
-SIZE = ("--decoder-layers", "2", "--decoder-embed-dim", "512", "--decoder-hidden-size", "512")
-SIZE += ("--decoder-out-embed-dim", "512", "--dropout", "0.1", "--decoder-dropout-out", "0")
+MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
+SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
 LAYERS = {"taylor": "log_taylor_softmax", "spherical": "log_spherical_softmax", "kerbs": "kerbs_cross_entropy"}
 
 
@@ -37,11 +39,11 @@ def flags(row: str):
         return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
     if name in LAYERS:
         return ["--arch", "kernel_lstm_lm", "--output-layer", name, "--criterion", LAYERS[name], *option.split()]
-    untied = ["--untied-projections"] if option == "untied" else []
-    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", "kernel_mixture_cross_entropy", *untied]
+    further = ["--untied-projections"] if option == "untied" else ["--kernel-params", option] if option else []
+    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", "kernel_mixture_cross_entropy", *further]
 
 
-def build_step(row: str, data: str, real: bool, batch: int, length: int, device: str, precision: str):
+def build_step(row: str, data: str, real: bool, model: list, batch: int, length: int, device: str, precision: str):
     """fairseq's training step on one batch after the other."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -53,7 +55,7 @@ def build_step(row: str, data: str, real: bool, batch: int, length: int, device:
 
     sizes = ["--tokens-per-sample", str(length), "--sample-break-mode", "none", "--batch-size", str(batch)]
     optimizer = ["--optimizer", "adam", "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]
-    command = [data, "--task", "language_modeling", *flags(row), *SIZE, *sizes, *optimizer]
+    command = [data, "--task", "language_modeling", *flags(row), *model, *sizes, *optimizer]
     command += (["--cpu"] if device == "cpu" else []) + ([f"--{precision}"] if precision else [])
     with contextlib.redirect_stdout(io.StringIO()):
         args = options.parse_args_and_arch(options.get_training_parser(), command)
@@ -105,6 +107,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
     parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")
     parser.add_argument("--data", help="data-bin folder, in the place of random words")
+    parser.add_argument("--dim", type=int, default=512, help="of embeddings, LSTM and contexts")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=35)
     parser.add_argument("--rounds", type=int, default=3)
@@ -117,6 +120,7 @@ def main() -> None:
     if args.data and not os.path.isfile(os.path.join(args.data, "dict.txt")):
         parser.error(f"--data {args.data} has no dict.txt; give the data-bin folder that prepare-swb.sh made")
     tokens, results = args.batch_size * args.length, []
+    model = [*MODEL, *(word for option in SIZES for word in (option, str(args.dim)))]
     with tempfile.TemporaryDirectory() as folder:
         folders = [args.data] if args.data else [dictionary_folder(folder, words) for words in args.words]
         pairs = [(data, row) for data in folders for row in args.rows]
@@ -124,7 +128,7 @@ def main() -> None:
         for round_ in range(args.rounds):
             for row in rows:
                 settings = {"row": row["row"], "data": row["data"], "real": bool(args.data), "device": args.device}
-                settings.update(batch=args.batch_size, length=args.length, precision=args.precision)
+                settings.update(batch=args.batch_size, length=args.length, precision=args.precision, model=model)
                 result = measured(build_step, settings, args.steps, args.threads, args.device)
                 row["seconds"] += result["seconds"]
                 row["mebibytes"] = max(row.get("mebibytes", 0), result["mebibytes"] or 0) or None
@@ -147,7 +151,7 @@ def main() -> None:
     if args.out:
         record = {
             "command": " ".join(["python", "scripts/benchmark_training.py", *sys.argv[1:]]),
-            "settings": {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": SIZE},
+            "settings": {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": model},
             "made": provenance(args.threads),
             "rows": results,
         }

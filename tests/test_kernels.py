@@ -76,7 +76,9 @@ def test_pullback_is_autograd_s(name, params):
     with torch.no_grad():  # as in the loss
         found, pullback = kernel.scores_and_pullback(*copies)
         torch.testing.assert_close(found, expected.detach(), rtol=1e-13, atol=0)
-        parts = pullback(upstream.clone())
+        gradients = pullback(upstream.clone())
+    of_products = tuple(gradients.factor * gradient for gradient in gradients.products)
+    parts = (of_products, gradients.words, gradients.contexts, gradients.parameters)
     assert [len(part) for part in parts] == [*map(len, groups), len(learned)]
     for ours, direct, tensor in zip(sum(parts, ()), wanted, [*sum(groups, []), *learned]):
         zero = torch.zeros_like(tensor)  # None stands for no gradient

@@ -2,15 +2,36 @@
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+from types import MappingProxyType
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
 Number = Union[int, float]
-Terms = Tuple[Tensor, ...]
-Pullback = Callable[[Tensor], Tuple[Terms, Terms, Terms, Tuple[Optional[Tensor], ...]]]
-ClosedFormPullback = Callable[[Tensor], Tuple[Terms, Terms, Terms, Dict[str, Tensor]]]
+
+
+class Gradients(NamedTuple):
+    """Of a kernel's inputs, given dL/dS.
+
+    Args:
+        products: one each, but for ``factor``.
+        words: one of each word term.
+        contexts: one of each context term.
+        factor: of ``products``: there it would cost a pass over N x V numbers.
+        values: of hyper-parameters' values, by name; of the learned ones at least that :meth:`Kernel.similarity` uses.
+        parameters: of the kernel's parameters, None where there is none.
+    """
+
+    products: Tuple[Tensor, ...]
+    words: Tuple[Tensor, ...] = ()
+    contexts: Tuple[Tensor, ...] = ()
+    factor: float = 1.0
+    values: Mapping[str, Tensor] = MappingProxyType({})
+    parameters: Tuple[Optional[Tensor], ...] = ()
+
+
+Pullback = Callable[[Tensor], Gradients]
 
 
 @dataclass(frozen=True)
@@ -157,9 +178,9 @@ class Kernel(nn.Module):
     def scores_and_pullback(
         self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]
     ) -> Tuple[Tensor, Pullback]:
-        """S as :meth:`scores`, without graph, and its pullback: dL/dS (N, V) to the gradients of the products, word
-        terms, context terms and learned hyper-parameters, each a tuple. In the kernel's :attr:`closed_form`, if it has
-        one, products and dL/dS may be overwritten, and S by others; else it is autograd's.
+        """S as :meth:`scores`, without graph, and its pullback: dL/dS (N, V) to :class:`Gradients`. In the kernel's
+        :attr:`closed_form`, if it has one, products and dL/dS may be overwritten, and S by others; else it is
+        autograd's.
         """
         if not self.closed_form:
             return self.autograd_scores_and_pullback(products, words, contexts)
@@ -170,11 +191,10 @@ class Kernel(nn.Module):
         else:
             scores = similarity if scale == 1.0 else similarity.mul_(scale)
 
-        def pullback_with_scale(gradient: Tensor):
+        def pullback_with_scale(gradient: Tensor) -> Gradients:
             of_scale = {"scale": dot(gradient, similarity)} if learned else {}
-            of_similarity = gradient if scale == 1.0 else gradient.mul_(scale)
-            *of_terms, of_values = pullback(of_similarity)
-            return (*of_terms, self.real_gradients({**of_values, **of_scale}))
+            found = pullback(gradient if scale == 1.0 else gradient.mul_(scale))
+            return found._replace(parameters=self.of_parameters({**found.values, **of_scale}))
 
         return scores, pullback_with_scale
 
@@ -185,14 +205,14 @@ class Kernel(nn.Module):
         with torch.enable_grad():
             scores = self.scores(*inputs)
 
-        def pullback(gradient: Tensor):
+        def pullback(gradient: Tensor) -> Gradients:
             found = iter(torch.autograd.grad(scores, [*sum(inputs, []), *learned], gradient, allow_unused=True))
-            return (*(tuple(next(found) for _ in group) for group in inputs), tuple(found))
+            return Gradients(*(tuple(next(found) for _ in group) for group in inputs), parameters=tuple(found))
 
         return scores.detach(), pullback
 
-    def real_gradients(self, of_values: Dict[str, Tensor]) -> Tuple[Optional[Tensor], ...]:
-        """The gradients of :meth:`parameters` from those of the hyper-parameters' values, None where there is none."""
+    def of_parameters(self, of_values: Mapping[str, Tensor]) -> Tuple[Optional[Tensor], ...]:
+        """The gradients of :meth:`parameters` from those of the hyper-parameters' values."""
         found = []
         for name, parameter in self._real.items():
             gradient = of_values.get(name)
@@ -213,9 +233,8 @@ class Kernel(nn.Module):
         """(N, V) tensors alive in :meth:`scores_and_pullback`, for choosing the chunk."""
         return self.closed_form_buffers + len(self._real) if self.closed_form else self.autograd_buffers
 
-    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, ClosedFormPullback]:
-        """S before scaling and its pullback, as :meth:`scores_and_pullback`; but the gradients of the hyper-parameters
-        in :meth:`similarity` are those of their values, by name, of the learned ones at least."""
+    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
+        """S before scaling and its pullback, as :meth:`scores_and_pullback` says, but without ``parameters``."""
         raise NotImplementedError
 
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:

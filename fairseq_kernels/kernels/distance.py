@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base import Hyperparameter, Kernel, dot
+from .base import Gradients, Hyperparameter, Kernel, dot
 
 TINY = 1e-30  # below the square of any float32 number of interest
 WIDTH = Hyperparameter("gamma", 1.0, "positive", learn_from=lambda embed_dim: 1.0 / embed_dim)
@@ -52,7 +52,7 @@ def indistinct(distance: Tensor, square: Tensor) -> Optional[Tensor]:
     return distinct(distance, square).logical_not_()
 
 
-# dL/dS (N, V) to dL/dD in its place, but for a factor; this factor; gradients of hyper-parameters
+# dL/dS (N, V) to dL/dD but for a factor, best in D's place; this factor; gradients of hyper-parameters' values
 OfDistance = Callable[[Tensor], Tuple[Tensor, float, Dict[str, Tensor]]]
 
 
@@ -78,9 +78,8 @@ class DistanceKernel(Kernel):
 
         def pullback(gradient):
             gradient, factor, of_values = of_distance(gradient)
-            to_word, to_context = factor * gradient.sum(0), factor * gradient.sum(1, keepdim=True)
-            # in the place of the products, where the matrix products take it from
-            return (torch.mul(gradient, -2 * factor, out=products[0]),), (to_word,), (to_context,), of_values
+            of_word, of_context = factor * gradient.sum(0), factor * gradient.sum(1, keepdim=True)
+            return Gradients((gradient,), (of_word,), (of_context,), -2 * factor, of_values)
 
         return scores, pullback
 
@@ -127,7 +126,7 @@ class PowerKernel(DistanceKernel):
     def of_distance_with_slope(
         self, distance: Tensor, square: Tensor
     ) -> Tuple[Tensor, Callable[[Tensor], Tensor], float]:
-        """S, and dS/dD: the product with it in place but for a factor, and this factor."""
+        """S, and dS/dD: the product with it but for a factor, best in D's place, and this factor."""
         raise NotImplementedError
 
     def power_and_inverse(self, distance: Tensor, square: Tensor) -> Tuple[Tensor, Tensor]:
@@ -162,11 +161,11 @@ class Logarithm(PowerKernel):
         gamma = self.number("gamma")
         if self.quadratic:
             distance = (distance if gamma == 1 else distance.mul_(gamma)).add_(1)
-            return distance.log().neg_(), lambda gradient: gradient.div_(distance), -gamma
+            return distance.log().neg_(), lambda gradient: torch.div(gradient, distance, out=distance), -gamma
         exponent, inverse = self.power_and_inverse(distance, square)
         scores = softplus(exponent).neg_()
-        slope = exponent.sigmoid_().mul_(inverse)
-        return scores, lambda gradient: gradient.mul_(slope), -self.number("p") / 2
+        slope = inverse.mul_(exponent.sigmoid_())
+        return scores, slope.mul_, -self.number("p") / 2
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -197,7 +196,7 @@ class Power(PowerKernel):
         exponent, inverse = self.power_and_inverse(distance, square)
         scores = exponent.exp_().neg_()
         slope = inverse.mul_(scores)
-        return scores, lambda gradient: gradient.mul_(slope), self.number("p") / 2
+        return scores, slope.mul_, self.number("p") / 2
 
 
 def falling(exponent: Tensor) -> Tensor:
@@ -219,7 +218,7 @@ class RadialBasis(PowerKernel):
     def of_distance_with_slope(self, distance, square):
         gamma = self.number("gamma")
         bell = falling(distance.mul_(-gamma))
-        return bell.clone(), lambda gradient: gradient.mul_(bell), -gamma
+        return bell.clone(), bell.mul_, -gamma
 
 
 class Wavelet(DistanceKernel):
@@ -253,6 +252,6 @@ class Wavelet(DistanceKernel):
             if learned:  # dS/da = -D / a times the part of dS/dD through D / a, so for b
                 kept.mul_(gradient)
                 of_values = {"a": dot(kept, tilt) / -a, "b": dot(kept, wave) / b**2}
-            return gradient.mul_(slope), 1.0, of_values
+            return slope.mul_(gradient), 1.0, of_values
 
         return scores, pullback

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base import Hyperparameter, Kernel
+from .base import Gradients, Hyperparameter, Kernel
 from .distance import squared_distance, squared_norm
 
 FACTORS = 4  # precisions whose product is taken before their logarithm, which costs more: far from underflow
@@ -107,7 +107,7 @@ class MixtureOfGaussians(Kernel):
                     sums[index] = sums[index] - precisions / 2
                     sums[n + index] = sums[n + index] + (spread - m * precisions) / 2
                 to_products.append(weighted)
-            return tuple(to_products), tuple(to_words), tuple(to_contexts), {}
+            return Gradients(tuple(to_products), tuple(to_words), tuple(to_contexts))
 
         return total, pullback
 

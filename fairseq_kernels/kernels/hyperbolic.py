@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .base import Hyperparameter, Kernel
+from .base import Gradients, Hyperparameter, Kernel
 from .distance import TINY, distinct, indistinct, squared_distance, squared_norm
 
 
@@ -70,6 +70,6 @@ class Hyperbolic(Kernel):
             of_factor = product.mul_(of_distance).sum(0) * -2
             of_product = torch.mul(of_distance, -2 * factor, out=product)
             of_words = (of_factor, of_square_w - of_gap_w)
-            return (of_product,), of_words, (of_square_h - of_gap_h,), {"gamma": of_gamma}
+            return Gradients((of_product,), of_words, (of_square_h - of_gap_h,), values={"gamma": of_gamma})
 
         return scores, pullback

@@ -1,9 +1,8 @@
 """Kernels that are functions of the inner product g = W_v . h."""
 
-import torch
 import torch.nn.functional as F
 
-from .base import Hyperparameter, Kernel, dot
+from .base import Gradients, Hyperparameter, Kernel, dot
 
 
 class Linear(Kernel):
@@ -17,7 +16,7 @@ class Linear(Kernel):
         return products[0]
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
-        return products[0], lambda gradient: ((gradient,), (), (), {})
+        return products[0], lambda gradient: Gradients((gradient,))
 
 
 class Polynomial(Kernel):
@@ -45,13 +44,11 @@ class Polynomial(Kernel):
         scores = base.add_(self.number("c")) ** power
 
         def pullback(gradient):
-            slope = base if power == 2 else base.pow_(power - 1)
-            of_base = slope.mul_(power).mul_(gradient)
-            of_values = {"c": of_base.sum()} if "c" in self._real else {}
+            of_power = (base if power == 2 else base.pow_(power - 1)).mul_(gradient)  # but for the factor p
+            of_values = {"c": of_power.sum() * power} if "c" in self._real else {}
             if "alpha" in self._real:
-                of_values["alpha"] = dot(of_base, product)
-            # into the products, which are the block's
-            return (torch.mul(of_base, alpha, out=product),), (), (), of_values
+                of_values["alpha"] = dot(of_power, product) * power
+            return Gradients((of_power,), factor=power * alpha, values=of_values)
 
         return scores, pullback
 
@@ -71,8 +68,7 @@ class Sigsoftmax(Kernel):
         scores = F.logsigmoid(product).add_(product)
 
         def pullback(gradient):
-            slope = product.sigmoid_().neg_().add_(2)
-            return (slope.mul_(gradient),), (), (), {}
+            return Gradients((product.sigmoid_().sub_(2).mul_(gradient),), factor=-1.0)
 
         return scores, pullback
 
@@ -89,4 +85,4 @@ class Absolute(Kernel):
 
     def closed_form_scores_and_pullback(self, products, words, contexts):
         [product] = products
-        return product.abs(), lambda gradient: ((product.sign_().mul_(gradient),), (), (), {})
+        return product.abs(), lambda gradient: Gradients((product.sign_().mul_(gradient),))

@@ -13,6 +13,7 @@ from .chunked_loss import LossPass, chunks
 from .mixture_loss import weigh
 from .products import ProductBatch
 
+CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
 CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
 WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
 
@@ -131,7 +132,8 @@ class GeneralizedSoftmax(OutputLayer):
 
     def cpu_tokens(self) -> int:
         # untied, each component has a product of its own, which fewer rows make slow
-        return max(super().cpu_tokens() // len(self.kernels), CPU_UNTIED_TOKENS if self.untied else 1)
+        tokens = min(super().cpu_tokens() // len(self.kernels), CPU_TOKENS)
+        return max(tokens, CPU_UNTIED_TOKENS if self.untied else 1)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         return self.num_embeddings * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
@@ -213,11 +215,14 @@ class GeneralizedSoftmaxPass(LossPass):
                 if factors[k] is not None and (context_terms[k] or kernel.learned()):
                     gradient *= factors[k]  # these sum over tokens, or are not the products'
                     factors[k] = None
-                of_product, of_words, of_contexts, of_learned = pullbacks[k](gradient)
-                of_products.append(of_product)
-                of_context_terms.append(of_contexts)
-                add_to(self.of_word_terms[k], of_words)
-                add_to([self.of_learned[p] for p in kernel.parameters()], of_learned)
+                found = pullbacks[k](gradient)
+                of_products.append(found.products)
+                if found.factor != 1.0:
+                    factor = ones(gradient).unsqueeze(1) if factors[k] is None else factors[k]
+                    factors[k] = factor * found.factor
+                of_context_terms.append(found.contexts)
+                add_to(self.of_word_terms[k], found.words)
+                add_to([self.of_learned[p] for p in kernel.parameters()], found.parameters)
             of_queries = batch.pull_back(of_products, factors, self.matrices, self.of_matrices)
         outputs = [query.vectors for query in batch.queries] + [t for terms in context_terms for t in terms] + [log_pi]
         gradients = [*of_queries, *(g for group in of_context_terms for g in group), of_log_pi]
