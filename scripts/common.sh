@@ -39,9 +39,9 @@ need_data() {
 # usage FIRST LAST: those lines of the script's head, without their comment marks.
 usage() { sed -n "$1,$2s/^# \{0,1\}//p" "$0"; }
 
-# The options that training scripts share, into data, profile, save, stock and options (all others).
+# The options that training scripts share, into data, profile, save, stock, dry_run and options (all others).
 read_training_options() {
-    data='' profile='' save='' stock='' options=()
+    data='' profile='' save='' stock='' dry_run='' options=()
     local last; last=$(awk '!/^#/ {print NR - 1; exit}' "$0")
     [ $# -gt 0 ] || { usage 2 "$last"; exit 2; }
     while [ $# -gt 0 ]; do
@@ -50,6 +50,7 @@ read_training_options() {
             --profile) need_option "$@"; profile=$2; shift 2 ;;
             --save-dir) need_option "$@"; save=$2; shift 2 ;;
             --stock) stock=1; shift ;;
+            --dry-run) dry_run=1; shift ;;
             *) if [ -z "$data" ] && [ ${#options[@]} -eq 0 ] && [ "${1#-}" = "$1" ]; then data=$1; else options+=("$1"); fi; shift ;;
         esac
     done
@@ -81,9 +82,14 @@ criterion() {
 # Batches that depend on the epoch alone make a resumed run the same as an uninterrupted one.
 # fairseq drops a last batch whose size is not a multiple of 8, in validation too: hence the multiple of 1.
 train() {
-    mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
-    fairseq train "$@" ${DEVICE[@]+"${DEVICE[@]}"} --save-dir "$save" --no-epoch-checkpoints --keep-interval-updates 1 \
+    set -- "$@" ${DEVICE[@]+"${DEVICE[@]}"} --save-dir "$save" --no-epoch-checkpoints --keep-interval-updates 1 \
         --save-interval-updates 500 --log-format simple --log-interval 100 --seed 1 \
-        --required-batch-size-multiple 1 --update-epoch-batch-itr True ${options[@]+"${options[@]}"} 2>&1 \
-        | tee -a "$save/train.log"
+        --required-batch-size-multiple 1 --update-epoch-batch-itr True ${options[@]+"${options[@]}"}
+    if [ -n "$dry_run" ]; then
+        printf '%q ' fairseq-train "$@" --user-dir "$USER_DIR"
+        echo
+        return
+    fi
+    mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
+    fairseq train "$@" 2>&1 | tee -a "$save/train.log"
 }

@@ -7,9 +7,10 @@
 #
 #   --profile cpu     LSTM of 2 x 128, 2,800 updates of 16 x 35 words (one pass over SwDA), biases from the
 #                     words' log prior: about five minutes on one core
-#   --profile paper   LSTM of 2 x 512, dropout 0.1 on embedded words, until the validation perplexity stops falling
-#                     (default with a GPU; cpu without)
+#   --profile paper   LSTM of 2 x 512, dropout 0.1 on embedded words, until the sixth epoch whose validation perplexity
+#                     has not fallen, each of which halves the learning rate (default with a GPU; cpu without)
 #   --stock           fairseq's own lstm_lm and cross_entropy, for comparison
+#   --dry-run         the fairseq-train command alone, not run
 #   --save-dir DIR    checkpoints, and log in DIR/train.log; started again it continues from DIR's last checkpoint
 #
 # All other options go to fairseq-train, after those of the profile, and win over them.
@@ -25,8 +26,9 @@ case $profile in
             --max-update 2800 --total-num-update 2800 --batch-size 16)
         ;;
     paper)
+        # not --patience, which counts validations, several an epoch, and begins anew when a training is resumed
         training=(--optimizer adam --lr 0.001 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-threshold 0.003
-            --clip-norm 1.0 --max-epoch 30 --patience 3 --batch-size 32)
+            --clip-norm 1.0 --max-epoch 30 --stop-min-lr 2e-5 --batch-size 32)
         ;;
 esac
 model=(--decoder-embed-dim $size --decoder-hidden-size $size --decoder-out-embed-dim $size --decoder-layers 2

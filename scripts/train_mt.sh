@@ -9,6 +9,7 @@
 #   --profile cpu     256, feed-forward 512, 4 heads, 3 + 3 layers; 1,000 updates of 2,048 tokens, learning rate 0.0015
 #                     after 300 warm-up updates, dropout 0.1, the same otherwise (default without a GPU)
 #   --stock           fairseq's own transformer and label_smoothed_cross_entropy, for comparison
+#   --dry-run         the fairseq-train command alone, not run
 #   --save-dir DIR    checkpoints, and log in DIR/train.log; started again it continues from DIR's last checkpoint
 #
 # On a GPU add --fp16, or --amp for bf16. All other options go to fairseq-train, after those of the profile, and win

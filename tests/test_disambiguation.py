@@ -375,7 +375,7 @@ def test_mistakes(monkeypatch, capsys, tmp_path, lm_data, stock_lm, checkpoints)
         (lm_data, lin, mix, "--seed", -1): ["--seed", "-1", "at least 0"],
         (lm_data, lin, mix, "--similarity", "l2"): ["--similarity", "l2", "inner", "cosine"],
         (lm_data, lin, mix, "--out", tmp_path / "text.pt"): ["--out", "text.pt", "folder"],
-        (lm_data, lin, mix): ["200 clusters of 5 words", "20 most frequent", "--clusters"],
+        (lm_data, lin, mix, "--clusters", 200): ["200 clusters of 5 words", "20 most frequent", "--clusters"],
         (lm_data, mix, lin, *few): [mix, "kernel lin alone", "--kernels lin"],
         (lm_data, lin, f"mix={tmp_path}/none.pt", *few): ["none.pt", "not found"],
         (lm_data, lin, f"mix={tmp_path}/text.pt", *few): ["text.pt", "checkpoint"],

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from fairseq_kernels.experiments import results, runner
+from fairseq_kernels.experiments.analyses import load_analyses
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.runner import Runner, Work, environments, main, options_of, runs_of, share_of_array
+from fairseq_kernels.experiments.report import html, markdown
+from fairseq_kernels.experiments.runner import Runner, Work, begin_of_task, environments, main, options_of, runs_of
 from fairseq_kernels.experiments.runs import Failed, Run, mend_checkpoints
 from fairseq_kernels.experiments.searched import add_searched
+from fairseq_kernels.experiments.summaries import load_results
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
@@ -104,7 +107,8 @@ def test_figures_tell_how_they_were_made(finished, corpus):
     assert origin["data"] == Corpus.at(corpus).fingerprint and origin["config"] == " ".join(
         ["--kernels", "lin", *SHORT]
     )
-    assert origin["updates"] == 10 and origin["seconds"] >= 0 and origin["versions"]["torch"] and origin["threads"]
+    assert "--lr 0.008" in origin["arguments"] and "--save-dir" not in origin["arguments"]
+    assert origin["updates"] == 10 and origin["seconds"] > 0 and origin["versions"]["torch"] and origin["threads"]
     curves = results.load(folder / "results" / "curves" / "table1.json")
     assert [entry["name"] for entry in curves] == ["lin", "unigram"] and "10" in curves[0]["valid"]["ppl"]
 
@@ -136,6 +140,42 @@ def test_another_corpus_in_the_same_place(finished, corpus, mt_data, tmp_path):
     result = call("table1", other, folder, "--rows", "lin", "--", *SHORT)
     assert result.returncode != 0 and "was trained on data" in result.stdout and "--save-dir" in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_another_meaning_of_a_profile(finished, corpus, monkeypatch):
+    """A folder of runs knows fairseq's arguments, which another version of a profile changes."""
+    folder, _ = finished
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *SHORT), 1, folder / "runs")
+    assert run.finished()
+    before = run.arguments()
+    monkeypatch.setattr(Run, "arguments", lambda run: before.replace("--lr 0.008", "--lr 0.002"))
+    with pytest.raises(ValueError, match="after --lr: 0.008 in the place of 0.002.; name another --save-dir"):
+        run.finished()
+    (run.folder / "result.json").rename(run.folder / "hidden")
+    with run.locked() as lock, pytest.raises(ValueError, match="was begun on other settings"):
+        run.execute(lock, {})
+    (run.folder / "hidden").rename(run.folder / "result.json")
+
+
+def test_rows_with_further_options_are_kept_apart(finished, tmp_path):
+    """What follows -- makes another row of the same name: it doesn't take the place of the first."""
+    folder, _ = finished
+    path = shutil.copy(folder / "results" / "table1.json", tmp_path)
+    figures = [figure for figure in results.load(Path(path)) if figure["name"] == "lin"]
+    others = [{**figure, "value": 1.0, "provenance": {**figure["provenance"], "config": "x"}} for figure in figures]
+    results.add(Path(path), others, ["unigram", "lin"])
+    results.add(Path(path), others, ["unigram", "lin"])
+    assert len(results.load(Path(path))) == 6
+    values = {(figure["value"] == 1.0, figure["provenance"]["config"] == "x") for figure in results.load(Path(path))}
+    assert values == {(True, True), (False, False)}
+
+
+def test_dry_run_shows_fairseq_s_command(corpus, tmp_path):
+    script, save = ROOT / "scripts" / "train_lm.sh", tmp_path / "none"
+    options = ["--profile", "cpu", "--kernels", "3xlin,log", "--dry-run", "--save-dir", save]
+    shown = subprocess.run(["bash", script, corpus / "data-bin", *options], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith(f"fairseq-train {corpus / 'data-bin'} ") and "--kernels 3xlin" in shown.stdout
+    assert shown.stdout.count("\n") == 1 and not save.exists()
 
 
 # interruptions
@@ -179,6 +219,7 @@ def test_interrupted_and_started_again(number, corpus, uninterrupted, tmp_path):
     assert process.wait() == 0
     expected, found = (results.load(place / "results" / "table1.json") for place in (folder, tmp_path))
     assert [f["value"] for f in found] == [f["value"] for f in expected] and len(found) == 2
+    assert all(f["provenance"]["seconds"] > 0 for f in found)  # fairseq's own log says 0 after an interruption
     [log] = tmp_path.glob("runs/toy/cpu/*/seed1/train.log")
     assert log.read_text().count("done training") == 1
 
@@ -207,7 +248,7 @@ def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", "--lr", "1e-3"), 1, tmp_path)
     run.folder.mkdir(parents=True)
     (run.folder / "start.json").write_text(
-        json.dumps({"data": run.corpus.fingerprint, "settings": "another", "commit": ""})
+        json.dumps({"data": run.corpus.fingerprint, "arguments": "another", "commit": ""})
     )
     with run.locked() as lock, pytest.raises(ValueError, match="--save-dir"):
         run.execute(lock, {})
@@ -235,14 +276,24 @@ def test_mend_checkpoints(finished, tmp_path):
 # where and how many
 
 
-def test_tasks_of_an_array_divide_the_work(monkeypatch):
-    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "3")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "1")
-    shares = []
-    for task in (1, 2, 3):
+def test_tasks_of_an_array_begin_at_different_rows(monkeypatch):
+    """Whatever their numbers, each has all the work, and what another task has begun is left to it."""
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "2")
+    orders = []
+    for task in (2, 4, 6):
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
-        shares += share_of_array(list(range(8)))
-    assert sorted(shares) == list(range(8))
+        orders.append(begin_of_task(list(range(8))))
+    assert [order[0] for order in orders] == [0, 2, 4] and all(sorted(order) == list(range(8)) for order in orders)
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
+    assert begin_of_task([1, 2, 3]) == [1, 2, 3]
+
+
+def test_a_task_of_an_array_waits_for_no_other(corpus, tmp_path, capsys):
+    work = Work(Row("lin"), Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path / "runs"))
+    task = Runner(Table("table1", "", "", (work.row,)), [work], tmp_path / "results", [{}], {}, wait=False)
+    with work.run.locked():
+        task.run()
+    assert task.left == [work] and not task.done and not task.failed and "left to it" in capsys.readouterr().out
 
 
 def test_environments(monkeypatch):
@@ -295,3 +346,36 @@ def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
         main()
     last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
     assert all(part in last for part in parts) and "\n" not in last
+
+
+# what is made of trained models
+
+
+def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
+    """Table 4 and the weight of lin, of the models that there are; and in the report."""
+    bad = ["--pi-variance-weight", "0", *SHORT]
+    first = call("table4", corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", "1 2", "--", *bad)
+    assert first.returncode == 0, first.stdout + first.stderr
+    [folder] = tmp_path.glob("runs/toy/cpu/2xlin*/seed1")
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    for script in ("table4", "linear_weight"):
+        result = call(script, corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", "1 2", "--", *bad)
+        assert result.returncode != 0 and "failed: mix5 on toy, seed 1" in result.stderr, result.stdout + result.stderr
+    found = results.load(tmp_path / "results" / "table4.json")
+    assert [(f["name"], f["seed"]) for f in found[::2]] == [("lin", 1), ("lin", 2), ("mix2", 1), ("mix5", 1)]
+    assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in found)
+    weights = results.load(tmp_path / "results" / "linear_weight.json")
+    assert [(f["name"], f["seed"]) for f in weights] == [("mix2", 1), ("mix2", 2)]
+    assert (tmp_path / "results" / "table4-toy.md").is_file()
+    assert (tmp_path / "results" / "linear_weight-toy.svg").is_file()
+    tables, analyses = (load(tmp_path / "results") for load in (load_results, load_analyses))
+    for text in (markdown(tables, analyses), html(tables, analyses)):
+        assert "Choosing among close words" in text and "Where the weight of lin goes" in text
+        assert f"{100 * found[0]['value']:.1f}" in text and f"{weights[0]['value']:.3f}" in text
+
+
+def test_lin_alone_has_no_linear_weight(corpus, tmp_path):
+    result = call("linear_weight", corpus, tmp_path, "--rows", "lin")
+    assert result.returncode != 0 and "Traceback" not in result.stderr
+    assert "--rows lin has no mixture; choose from mos" in result.stderr

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -325,6 +326,16 @@ def test_study_of_another_grid_is_refused(search):
         search("1,2,3")
     assert search("1,2,3", "--study", "larger")["origin"]["trials"]["complete"] == 3
     assert sorted(search.points()) == ["1", "2", "3"]  # those of the smaller grid are taken from their folders
+
+
+def test_a_process_that_dies_before_its_first_sign_of_life_blocks_no_search(search):
+    """Optuna counts a trial as stale by its last sign of life alone."""
+    joined = search.joined("1,2")
+    joined.study.ask({"log.p": optuna.distributions.CategoricalDistribution(["1", "2"])})
+    with sqlite3.connect(search.folder / "runs" / "search.db") as database:
+        database.execute("update trials set datetime_start = '2020-01-01 00:00:00.000000'")
+    search("1,2")
+    assert sorted(search.points()) == ["1", "2"]
 
 
 def test_study_of_other_data_is_refused(search):

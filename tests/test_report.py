@@ -63,6 +63,19 @@ def rows_of(text):
     return [row for row in cells if set("".join(row)) != {"-"}]
 
 
+def test_rows_with_further_options_have_lines_of_their_own(results):
+    """Never averaged with the row itself, which keeps its name; in curves neither."""
+    figures = [figure("lin", 50.0, config="--kernels lin --lr 1"), figure("lin", 60.0), figure("lin", 62.0, seed=2)]
+    shared = {"corpus": "swb", "profile": "cpu", "seed": 1}
+    curves = [{"name": "lin", **shared, "config": "--kernels lin --lr 1", "valid": {"ppl": {"1": 50.0}}}]
+    found = results(figures, curves)
+    assert [row[:3] for row in rows_of(markdown(found))[1:]] == [
+        ["lin", "`--kernels lin`", "61.0 ± 1.4 (2)"],
+        ["lin (--kernels lin --lr 1)", "`--kernels lin --lr 1`", "50.0"],
+    ]
+    assert [curve["name"] for curve in found[0].curves] == ["lin (--kernels lin --lr 1)"]
+
+
 def test_means_spread_order_and_paper(results):
     figures = [
         figure("extra", 70.04),

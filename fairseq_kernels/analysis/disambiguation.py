@@ -18,7 +18,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple
+from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 import scipy.stats
@@ -45,7 +45,7 @@ def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
     return torch.tensor(kept[:number], dtype=torch.long)
 
 
-def clusters(weight: Tensor, candidates: Tensor, size: int = 5, number: int = 200, similarity: str = "inner") -> Tensor:
+def clusters(weight: Tensor, candidates: Tensor, size: int, number: int, similarity: str = "inner") -> Tensor:
     """Disjoint clusters of close words, the tightest first.
 
     Greedy: of the candidates, the one with the greatest mean similarity to its ``size - 1`` nearest others makes a
@@ -158,14 +158,17 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
     return found
 
 
-def lin_clusters(reading: Reading, model: str, size: int, number: int, vocabulary: int, similarity: str) -> Tensor:
-    """:func:`clusters` of a lin model's frequent words."""
+def lin_clusters(
+    reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int, similarity: str
+) -> Tensor:
+    """:func:`clusters` of a lin model's frequent words; by default of half of them."""
     if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
         raise SystemExit(
             f"error: {model} is not a model with the kernel lin alone, whose word vectors make the clusters; give one "
             "trained with --kernels lin first"
         )
     candidates = frequent_words(reading.dictionary, vocabulary)
+    number = number or max(1, len(candidates) // (2 * size))
     if number * size > len(candidates):
         raise SystemExit(
             f"error: {number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give fewer "
@@ -190,7 +193,7 @@ def compare(
     checkpoints: Dict[str, Path],
     split: str = "test",
     size: int = 5,
-    number: int = 200,
+    number: Optional[int] = None,
     vocabulary: int = 2000,
     similarity: str = "inner",
     examples: int = 5,
@@ -201,7 +204,7 @@ def compare(
     Args:
         data: data-bin folder.
         checkpoints: by the models' names.
-        size, number, similarity: of the clusters; see :func:`clusters`.
+        size, number, similarity: of the clusters; see :func:`clusters`. By default they take half of ``vocabulary``.
         vocabulary: the clusters' words are among this many most frequent ones.
         examples: sentences in each direction.
         seed: of the bootstrap.
@@ -221,7 +224,7 @@ def compare(
     lines = len(asked.lines.unique())
     if lines < 2:
         raise SystemExit(
-            f"error: words of the {number} clusters are in {lines} lines of {split} in {data}, resampling needs two; "
+            f"error: the {len(found)} clusters' words are in {lines} lines of {split} in {data}, resampling needs two; "
             "give more --clusters or another --split"
         )
     reference = answers(first, asked)
@@ -322,7 +325,7 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--size", type=at_least(2), default=5, help="words in a cluster (5)")
     parser.add_argument(
-        "--clusters", dest="number", type=at_least(1), default=200, metavar="NUMBER", help="how many (200)"
+        "--clusters", dest="number", type=at_least(1), metavar="NUMBER", help="how many (of half of the words: 200)"
     )
     parser.add_argument(
         "--vocabulary", type=at_least(1), default=2000, help="their words are among this many most frequent ones (2000)"

@@ -103,16 +103,22 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
+# for git status: all but what experiments write
+OWN = ("--", ".", ":!results", ":!README.md", ":!configs/searched.yaml")
+
+
 def commit() -> Optional[str]:
-    """The repository's commit, with "+" after it if files have changed since."""
+    """The repository's commit, with "+" after it if files have changed since, those aside that experiments write."""
     root = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(root)]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+        head, changed = (
+            subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno", *OWN])
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return head + ("+" if changed else "")
 
 
 def provenance(threads: Optional[int] = None) -> Dict:

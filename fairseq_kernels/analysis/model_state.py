@@ -15,9 +15,24 @@ def model_state(checkpoint: Path) -> Dict[str, Tensor]:
     Raises:
         SystemExit: one line: no such file, or no checkpoint.
     """
+    return load(checkpoint)["model"]
+
+
+def training_seconds(checkpoint: Path) -> float:
+    """How long its training took in all, interruptions left out.
+
+    Raises:
+        SystemExit: as :func:`model_state`.
+    """
+    return load(checkpoint)["extra_state"]["previous_training_time"]
+
+
+def load(checkpoint: Path) -> Dict:
     allow_namespaces()
     try:
-        return torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        content["model"]
+        return content
     except FileNotFoundError as error:
         raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file of fairseq-train's") from error
     except Exception as error:  # torch raises all kinds for wrong files

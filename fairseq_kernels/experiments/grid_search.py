@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Union
 
 import torch
 import yaml
@@ -32,7 +33,7 @@ from .data import Corpus
 from .results import exclusive
 from .runner import Stopped, environments, own_and_extra, prepare_process, say
 from .runs import Failed, Pruned, Run, write_json
-from .searched import add_searched, key, load_searched
+from .searched import SEARCHED, add_searched, key, load_searched
 from .tables import ROOT
 
 GRIDS = ROOT / "configs" / "grids.yaml"
@@ -197,6 +198,10 @@ class Search:
     def by_point(self) -> Dict[int, "FrozenTrial"]:
         """The trial that counts of each point that has one."""
         optuna.storages.fail_stale_trials(self.study)  # and queues their points again
+        for trial in self.study.get_trials(deepcopy=False):
+            if never_alive(trial):
+                self.tell(trial.number, TrialState.FAIL)
+                self.queue_again(self.study, trial)
         order = [TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING, TrialState.PRUNED, TrialState.COMPLETE]
         trials = sorted(self.study.get_trials(), key=lambda t: (order.index(t.state), "failed" in t.user_attrs))
         found = {trial.system_attrs.get("grid_id"): trial for trial in trials}
@@ -259,7 +264,7 @@ class Search:
             say(f"{label}: valid ppl {value:g}")
             self.tell(trial, TrialState.COMPLETE, value)
 
-    def tell(self, trial: "Trial", state: "TrialState", value: Optional[float] = None) -> None:
+    def tell(self, trial: Union["Trial", int], state: "TrialState", value: Optional[float] = None) -> None:
         self.study.tell(trial, value, state, skip_if_finished=True)
 
     def value(self, trial: "Trial", environment: Dict[str, str]) -> float:
@@ -273,6 +278,8 @@ class Search:
             if self.stopping.is_set():
                 raise Stopped()
             if time.monotonic() > last_beat + BEAT:
+                if last_beat == -math.inf:
+                    trial.set_user_attr("alive", True)
                 last_beat = time.monotonic()
                 self.storage.record_heartbeat(trial._trial_id)
 
@@ -346,6 +353,12 @@ class Search:
             "command": shlex.join(["bash", "scripts/grid_search.sh", str(folder), *options]),
         }
         return {"kernel_params": self.kernel_params(best.params), "origin": origin}
+
+
+def never_alive(trial: "FrozenTrial") -> bool:
+    """Whether its process has died before its first sign of life: Optuna itself would wait for such a one for ever."""
+    silent = trial.state == TrialState.RUNNING and "alive" not in trial.user_attrs
+    return silent and datetime.now() - trial.datetime_start > timedelta(seconds=GRACE)
 
 
 def is_over(trial: "FrozenTrial") -> bool:
@@ -426,10 +439,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=use)
     for name, default, use in (
-        ("save-dir", "checkpoints/search", "folder of the trainings"),
-        ("configs", "configs/searched.yaml", "file that gets the best point"),
+        ("save-dir", Path("checkpoints/search"), "folder of the trainings (default: checkpoints/search)"),
+        ("configs", SEARCHED, "gets the best point (default: configs/searched.yaml of this repository, for tables)"),
     ):
-        parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"{use} (default: {default})")
+        parser.add_argument(f"--{name}", type=Path, default=default, help=use)
     args = parser.parse_args(argv)
     args.kernel, args.extra = "".join(args.kernel.split()), extra
     for name, value, least in (("updates", args.updates, 1), ("jobs", args.jobs, 0), ("seed", args.seed, 1)):

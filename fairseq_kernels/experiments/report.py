@@ -11,6 +11,7 @@ from typing import Dict, List, Sequence, Tuple
 import jinja2
 
 from ..errors import one_line_errors
+from .analyses import ANALYSES, AnalysisTable, load_analyses
 from .report_figures import pictures
 from .summaries import METRICS, Results, Section, load_results, summaries
 
@@ -21,19 +22,27 @@ def origin(figure: Dict) -> Dict[str, str]:
     for name, value in {**figure, **figure["provenance"]}.items():
         if isinstance(value, dict):
             value = ", ".join(f"{key} {item}" for key, item in value.items())
-        if name not in ("name", "corpus", "split", "metric", "paper", "provenance"):
+        if name not in ("name", "corpus", "split", "metric", "paper", "provenance", "details"):
             told[name] = "none" if value is None else str(value)
     return told
 
 
-def markdown(all_results: Sequence[Results]) -> str:
+def markdown(all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()) -> str:
     """The report as Markdown."""
     text = "# Tables\n"
     for results in all_results:
         table = results.table
         text += f"\n## {escaped(table.title)} ({escaped(table.source)})\n\n"
         text += f"{escaped(table.note)}\n\n{body(results)}" if table.note else body(results)
+    for table in analyses:
+        text += f"\n## {escaped(table.title)} ({escaped(table.source)})\n\n"
+        text += f"{escaped(table.note)}\n\n{analysis_body(table)}"
     return text
+
+
+def analysis_body(table: AnalysisTable) -> str:
+    rows = [[escaped(str(cell)) for cell in row] for row in table.rows]
+    return f"{markdown_table(table.header, rows)}\n{escaped(table.made)} Command:\n\n```\n{table.command}\n```\n"
 
 
 def body(results: Results) -> str:
@@ -74,26 +83,30 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
-def in_readme(text: str, all_results: Sequence[Results]) -> Tuple[str, List[str]]:
+def in_readme(
+    text: str, all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()
+) -> Tuple[str, List[str]]:
     """The text with each table between its lines ``<!-- TABLE -->`` and ``<!-- /TABLE -->``; and such lines as it
     doesn't have."""
     unmarked = []
-    for results in all_results:
-        begin, end = f"<!-- {results.table.name} -->", f"<!-- /{results.table.name} -->"
+    bodies = {results.table.name: body(results) for results in all_results}
+    bodies.update({table.name: analysis_body(table) for table in analyses})
+    for name, content in bodies.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         marked = re.compile(rf"^({begin}[ \t\r]*\n).*?^({end}[ \t\r]*)$", flags=re.M | re.S)
-        content = body(results)
         text, count = marked.subn(lambda found, content=content: found[1] + content + found[2], text)
         unmarked += [] if count else [f"{begin} … {end}"]
     return text, unmarked
 
 
-def html(all_results: Sequence[Results]) -> str:
+def html(all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()) -> str:
     """The report as a page that needs no other file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     found = [(results, [(part, pictures(results, part)) for part in summaries(results)]) for results in all_results]
-    return environment.get_template("report.html").render(found=found, METRICS=METRICS, origin=origin)
+    page = environment.get_template("report.html")
+    return page.render(found=found, analyses=analyses, METRICS=METRICS, origin=origin)
 
 
 def main() -> None:
@@ -106,13 +119,16 @@ def main() -> None:
     args = parser.parse_args()
     unmarked = []
     with one_line_errors():
-        found = load_results(args.results, args.tables)
-        written = {args.markdown or args.results / "report.md": markdown(found)}
-        written[args.html or args.results / "report.html"] = html(found)
+        named = [name for name in args.tables if name not in ANALYSES]
+        found = load_results(args.results, named) if named or not args.tables else []
+        named = [name for name in args.tables if name in ANALYSES]
+        analyses = load_analyses(args.results, named) if named or not args.tables else []
+        written = {args.markdown or args.results / "report.md": markdown(found, analyses)}
+        written[args.html or args.results / "report.html"] = html(found, analyses)
         try:
             if args.readme is not None:
                 readme = args.readme.read_bytes().decode()  # bytes keep the line ends
-                written[args.readme], unmarked = in_readme(readme, found)
+                written[args.readme], unmarked = in_readme(readme, found, analyses)
             for path, text in written.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text.encode())

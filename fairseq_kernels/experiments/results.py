@@ -10,8 +10,9 @@ from typing import Dict, Iterator, List, Sequence
 from .runs import Run, write_json
 from .tables import Row, Table
 
-KEY = ("name", "corpus", "split", "metric", "profile", "seed")
-RUN_KEY = ("name", "corpus", "profile", "seed")
+KEY = ("name", "corpus", "split", "metric", "profile", "seed", "config")
+RUN_KEY = ("name", "corpus", "profile", "seed", "config")
+LOCK = ".lock"
 
 
 def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
@@ -23,28 +24,36 @@ def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
         counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
         paper = row.paper.get(metric["metric"]) if counterpart else None
         origin = {"profile": run.profile, "seed": run.seed, "command": record["command"]}
-        origin["provenance"] = {**record["provenance"], "config": " ".join(run.options)}
+        origin["provenance"] = {**record["provenance"], "config": config(run)}
         found.append({**shared, **metric, "paper": paper, **origin})
     return found
 
 
+def config(run: Run) -> str:
+    """The options that tell a run from others with its profile and seed."""
+    return " ".join(run.options)
+
+
 def add(path: Path, new: List[Dict], order: List[str]) -> None:
-    """Puts figures into a results file in the place of older ones of the same name, corpus, split, metric, profile and
-    seed; ``order`` is the rows'."""
+    """Puts figures into a results file in the place of older ones of the same name, corpus, split, metric, profile,
+    seed and configuration; ``order`` is the rows'."""
     merge(path, new, KEY, order)
 
 
 def add_curves(path: Path, name: str, run: Run, record: Dict) -> None:
     """Puts a run's learning curves and mixture weights into ``results/curves/TABLE.json``."""
-    new = {"name": name, "corpus": run.corpus.name, "profile": run.profile, "seed": run.seed, **record["curves"]}
-    merge(path, [new], RUN_KEY)
+    of_run = {"corpus": run.corpus.name, "profile": run.profile, "seed": run.seed, "config": config(run)}
+    merge(path, [{"name": name, **of_run, **record["curves"]}], RUN_KEY)
 
 
 def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:
     """Puts objects into a file in the place of those with the same values of ``key``; in the order of their names, if
     there is one, then by the key."""
+    def values_of(entry):  # a figure has its configuration in its provenance
+        return tuple(str({**entry.get("provenance", {}), **entry}.get(name, "")) for name in key)
+
     with exclusive(path.parent):
-        kept = {tuple(entry[name] for name in key): entry for entry in [*load(path), *new]}
+        kept = {values_of(entry): entry for entry in [*load(path), *new]}
 
         def place(values):
             return order.index(values[0]) if values[0] in order else len(order), values
@@ -59,9 +68,9 @@ def load(path: Path) -> List[Dict]:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """One process at a time writes in the folder."""
+    """One process at a time writes in the folder, on all machines that share it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks files, not folders
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

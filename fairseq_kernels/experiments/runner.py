@@ -47,6 +47,7 @@ class Runner:
         results_folder: where ``TABLE.json`` and ``curves/TABLE.json`` are.
         environments: of the trainings that go on at the same time, one each: threads, devices.
         measures: names of ``runs.MEASURES`` with their options.
+        wait: for rows that other processes train; else they are theirs, and in ``left``.
     """
 
     def __init__(
@@ -56,11 +57,15 @@ class Runner:
         results_folder: Path,
         environments: List[Dict[str, str]],
         measures: Dict[str, Sequence[str]],
+        wait: bool = True,
     ):
         self.table, self.work, self.environments, self.measures = table, work, environments, measures
+        self.wait = wait
         self.path = results_folder / f"{table.name}.json"
         self.curves = results_folder / "curves" / f"{table.name}.json"
         self.order = [row.name for row in table.rows]
+        self.done: List[Work] = []
+        self.left: List[Work] = []
         self.failed: Dict[str, str] = {}
         self.stopping = threading.Event()
 
@@ -91,8 +96,8 @@ class Runner:
                     waiting.put((work, True))
             except Stopped:
                 return
-            except Exception as error:  # whatever it is, it must not end the other rows
-                known = isinstance(error, (Failed, ValueError, OSError))
+            except (Exception, SystemExit) as error:  # whatever it is, it must not end the other rows
+                known = isinstance(error, (Failed, ValueError, OSError, SystemExit))
                 self.failed[work.label] = str(error) if known else repr(error)
                 say(f"{work.label}: failed: {self.failed[work.label]}")
 
@@ -102,20 +107,29 @@ class Runner:
         with run.locked() as lock:
             if lock is None:
                 if not again:
-                    say(f"{work.label}: another process has {run.folder}; it is waited for")
+                    what = "it is waited for" if self.wait else "left to it"
+                    say(f"{work.label}: another process has {run.folder}; {what}")
+                if not self.wait:
+                    self.left.append(work)
+                    return True
                 self.stopping.wait(WAIT)
                 return False
             record = run.finished()
             if record is None:
                 say(f"{work.label}: training {'goes on' if run.log.is_file() else 'starts'} (log: {run.log})")
                 record = run.execute(lock, environment, self.stop)
+            self.write(work, record)
             for measure, options in self.measures.items():
                 if run.corpus.kind == "lm" and not row.unigram and "--stock" not in run.options:
                     record["metrics"] += run.measured(measure, options, lock, environment, self.stop)
-        results.add(self.path, results.figures(self.table, row, run, record), self.order)
-        results.add_curves(self.curves, row.name, run, record)
+                    self.write(work, record)
+        self.done.append(work)
         say(f"{work.label}: {shown(record)}")
         return True
+
+    def write(self, work: Work, record: Dict) -> None:
+        results.add(self.path, results.figures(self.table, work.row, work.run, record), self.order)
+        results.add_curves(self.curves, work.row.name, work.run, record)
 
     def stop(self) -> bool:
         if self.stopping.is_set():
@@ -153,11 +167,17 @@ def environments(jobs: int) -> List[Dict[str, str]]:
     return [{"FOUND_DEVICE": "cpu", "OMP_NUM_THREADS": threads} for _ in range(jobs)]
 
 
-def share_of_array(work: List[Work]) -> List[Work]:
-    """In a SLURM array job the part of the work that is this task's."""
-    task, first = os.environ.get("SLURM_ARRAY_TASK_ID"), os.environ.get("SLURM_ARRAY_TASK_MIN", "0")
-    count = int(os.environ.get("SLURM_ARRAY_TASK_COUNT", "1"))
-    return work if task is None else work[(int(task) - int(first)) % count :: count]
+def in_array() -> bool:
+    """Whether this is a task of a SLURM array job."""
+    return "SLURM_ARRAY_TASK_ID" in os.environ
+
+
+def begin_of_task(work: List[Work]) -> List[Work]:
+    """The work in an array task's own order, in which each task begins elsewhere."""
+    if not (in_array() and work):
+        return work
+    first = (int(os.environ["SLURM_ARRAY_TASK_ID"]) - int(os.environ.get("SLURM_ARRAY_TASK_MIN", "0"))) % len(work)
+    return work[first:] + work[:first]
 
 
 def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]]:
@@ -205,7 +225,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"{name}.sh",
         description="Trains and evaluates the rows of a table. A finished row isn't run again, a broken one goes on; "
-        "the same command in several places shares the rows, tasks of a SLURM array divide them. What follows -- goes "
+        "the same command in several places shares the rows, so do the tasks of a SLURM array. What follows -- goes "
         "to every row's training.",
     )
     parser.add_argument("data", nargs="+", type=Path, help="folders of data-prep scripts: text, parallel text or both")
@@ -238,23 +258,28 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> List[Work]:
-    """Trains and evaluates the rows as the arguments say; ends the program where one fails, or with Ctrl-C."""
+def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Runner:
+    """Trains and evaluates the rows as the arguments say; ends the program with Ctrl-C."""
     with one_line_errors():
         corpora = [Corpus.at(folder) for folder in args.data]
     prepare_process()
     measures = {name: [] for name in table.measures}
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]
-    work = share_of_array(runs_of(rows, corpora, args))
-    runner = Runner(table, work, args.results, environments(args.jobs), measures)
+    work = begin_of_task(runs_of(rows, corpora, args))
+    runner = Runner(table, work, args.results, environments(args.jobs), measures, wait=not in_array())
     try:
         runner.run()
     except KeyboardInterrupt:
         sys.exit(f"{args.program}: interrupted; the same command goes on where it stopped")
-    if runner.failed:
-        sys.exit(f"{args.program}: failed: {'; '.join(runner.failed)}; the same command tries these again")
-    return work
+    return runner
+
+
+def end(program: str, *runners: Runner) -> None:
+    """Ends the program with an error where a row has failed."""
+    failed = [label for runner in runners for label in runner.failed]
+    if failed:
+        sys.exit(f"{program}: failed: {'; '.join(failed)}; the same command tries these again")
 
 
 def main() -> None:
@@ -262,7 +287,7 @@ def main() -> None:
         table = load_table(sys.argv[1])
         args = parse(sys.argv[1:])
         rows = table.chosen(args.rows)
-    run_table(table, rows, args)
+    end(args.program, run_table(table, rows, args))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..analysis.measurement import commit, provenance
+from ..analysis.model_state import training_seconds
 from ..analysis.training_log import read_curves
 from .data import Corpus
 from .tables import ROOT
@@ -33,6 +34,10 @@ MEASURES = {
     "top10_error": ["fairseq_kernels.analysis.top10_error"],
     "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
 }
+
+# arguments of fairseq-train that don't tell one run from another, and the words they take
+UNTOLD = {"--save-dir": 2, "--user-dir": 2, "--cpu": 1}
+UNTOLD.update({"--log-format": 2, "--log-interval": 2, "--no-epoch-checkpoints": 1, "--keep-interval-updates": 2})
 
 Curves = Dict[str, Dict[int, float]]  # by statistic and update
 
@@ -89,6 +94,43 @@ class Run:
         """Its options but for the places of data and checkpoints."""
         return ["--profile", self.profile, *self.options, "--seed", str(self.seed)]
 
+    def arguments(self) -> str:
+        """fairseq-train's, but for places and what changes no training: what a profile stands for.
+
+        Raises:
+            Failed: the script refuses its options.
+        """
+        program, script, *options = [*self.training(), "--dry-run"]
+        # what the scripts would look for, which takes seconds; the device isn't told apart
+        found = {"PYTHON_BIN": sys.executable, "FOUND_PYTHON": sys.executable, "FOUND_DEVICE": "cpu"}
+        command = [program, str(ROOT / script), *options]
+        shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **found})
+        if shown.returncode:
+            raise Failed(shown.stderr.strip().splitlines()[-1])
+        _, _, *words = shlex.split(shown.stdout)
+        kept, position = [], 0
+        while position < len(words):
+            if words[position] in UNTOLD:
+                position += UNTOLD[words[position]]
+            else:
+                kept.append(words[position])
+                position += 1
+        return shlex.join(kept)
+
+    def check(self, known: Mapping, what: str) -> None:
+        """
+        Raises:
+            ValueError: what is in the folder is of other data, options or settings of the profile.
+        """
+        data, arguments = self.corpus.fingerprint, self.arguments()
+        told = None
+        if known["data"] != data:
+            told = f"data {known['data']}, {self.corpus.folder} is {data}"
+        elif known.get("arguments", arguments) != arguments:  # older folders don't say
+            told = f"other settings ({first_difference(known['arguments'], arguments)})"
+        if told is not None:
+            raise ValueError(f"{self.folder} {what} {told}; name another --save-dir, or move that folder away")
+
     def evaluation(self, split: str) -> List[str]:
         """The command that evaluates the best checkpoint."""
         data = self.corpus.binarised if self.corpus.kind == "lm" else self.corpus.folder
@@ -99,17 +141,12 @@ class Run:
         """What :meth:`execute` has found, or None.
 
         Raises:
-            ValueError: the folder is of other data.
+            ValueError: the folder is of other data or settings.
         """
         if not self.result.is_file():
             return None
         found = json.loads(self.result.read_text())
-        data = self.corpus.fingerprint
-        if found["provenance"]["data"] != data:
-            raise ValueError(
-                f"{self.folder} was trained on data {found['provenance']['data']}, {self.corpus.folder} is {data}; "
-                "name another --save-dir"
-            )
+        self.check(found["provenance"], "was trained on")
         return found
 
     @contextmanager
@@ -131,8 +168,10 @@ class Run:
             os.close(lock)
 
     def measured(self, name: str, options: Sequence[str], lock: int, environment: Dict[str, str], look) -> List[Dict]:
-        """What one of ``MEASURES`` says of the trained model; measured once."""
-        path = self.folder / f"{name}.json"
+        """What one of ``MEASURES`` says of the trained model; measured once with the same files."""
+        files = [path for path in map(Path, options) if path.is_file()]
+        digest = "".join("-" + hashlib.sha256(path.read_bytes()).hexdigest()[:9] for path in files)
+        path = self.folder / f"{name}{digest}.json"
         if not path.is_file():
             module, *flags = MEASURES[name]
             checkpoint = str(self.folder / "checkpoint_best.pt")
@@ -146,19 +185,17 @@ class Run:
         return json.loads(path.read_text())
 
     def begin(self) -> Dict:
-        """What the training was begun with: ``data``, ``settings`` and ``commit``; written down the first time.
+        """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time.
 
         Raises:
             ValueError: the folder holds a run of other data or settings.
         """
         start = self.folder / "start.json"
-        settings = {"data": self.corpus.fingerprint, "settings": shlex.join(self.settings())}
         if start.is_file():
             begun = json.loads(start.read_text())
-            if {key: begun.get(key) for key in settings} != settings:
-                raise ValueError(f"{self.folder} holds a run of other data or settings; name another --save-dir")
+            self.check(begun, "was begun on")
         else:
-            begun = {**settings, "commit": commit()}
+            begun = {"data": self.corpus.fingerprint, "arguments": self.arguments(), "commit": commit()}
             write_json(start, begun)
         return begun
 
@@ -188,7 +225,7 @@ class Run:
             output = self.folder / f"{split}.out"
             self.call(self.evaluation(split), output, lock, environment, look)
             metrics += self.read_metrics(split, output.read_text(errors="replace"))
-        record = self.record(metrics, environment, begun["commit"])
+        record = self.record(metrics, environment, begun)
         write_json(self.result, record)
         return record
 
@@ -230,7 +267,7 @@ class Run:
             raise Failed(f"no figure in {self.folder}/{split}.out")
         return found
 
-    def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Optional[str]) -> Dict:
+    def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Dict) -> Dict:
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
         score = valid.get("ppl", valid["loss"])
         best = min(score, key=score.get)
@@ -240,10 +277,19 @@ class Run:
             if name.startswith("pi_")
         ]
         origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
-        origin.update(data=self.corpus.fingerprint, commit=begun)
-        origin.update(seconds=[0.0, *training.get("wall", {}).values()][-1], updates=max(score))
+        origin.update(begun, updates=max(score))
+        origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
         command = "; ".join(shlex.join(part) for part in (self.training(), self.evaluation("test")))
         return {"metrics": metrics, "command": command, "provenance": origin, "curves": curves(training, valid)}
+
+
+def first_difference(known: str, wanted: str) -> str:
+    """Of two lists of arguments, in words."""
+    there, here = (shlex.split(text) for text in (known, wanted))
+    place = next((i for i, pair in enumerate(zip(there, here)) if pair[0] != pair[1]), min(len(there), len(here)))
+    option = next((word for word in reversed(there[:place]) if word.startswith("--")), "")
+    one, other = (" ".join(words[place : place + 1]) or "nothing" for words in (there, here))
+    return f"after {option}: {one} in the place of {other}"
 
 
 def curves(training: Curves, valid: Curves) -> Dict[str, Curves]:

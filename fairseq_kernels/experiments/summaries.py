@@ -123,12 +123,33 @@ def load_results(folder: Path, names: Sequence[str] = ()) -> List[Results]:
         table, path = tables.load_table(name), folder / f"{name}.json"
         figures = read(path, FIGURE)
         if figures:
-            found.append(Results(table, figures, read_curves(folder / "curves" / path.name)))
+            found.append(told_by_config(table, figures, read_curves(folder / "curves" / path.name)))
         elif names:
             raise ValueError(f"{path} has no results; bash scripts/{name}.sh makes them")
     if not found:
         raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
     return found
+
+
+def told_by_config(table: tables.Table, figures: List[Dict], curves: List[Dict]) -> Results:
+    """The results, in which rows that were run with other options too, after ``--``, have a name for each."""
+    configs: Dict[Tuple, List[str]] = defaultdict(list)
+    for figure in figures:
+        configs[figure["name"], figure["corpus"], figure["profile"]].append(figure["provenance"]["config"])
+    rows = {row.name: row for row in table.rows}
+
+    def named(entry: Dict, config: Optional[str]) -> Dict:
+        found = configs[entry["name"], entry["corpus"], entry["profile"]]
+        row = rows.get(entry["name"], tables.Row(""))
+        own = " ".join((*row.options, *row.of_profile.get(entry["profile"], ())))
+        other = config in found and config != (own if own in found else found[0])
+        return {**entry, "name": f"{entry['name']} ({config})"} if other else entry
+
+    return Results(
+        table,
+        [named(figure, figure["provenance"]["config"]) for figure in figures],
+        [named(curve, curve["config"]) for curve in curves],
+    )
 
 
 def read(path: Path, kinds: Dict) -> List[Dict]:
@@ -162,7 +183,8 @@ def read_curves(path: Path) -> List[Dict]:
             curves = {name: {int(x): float(y) for x, y in curve.items()} for name, curve in curves.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: object {place} has no curves by update: {error}") from error
-        found.append({**{name: entry[name] for name in RUN}, "ppl": curves.pop("ppl"), "weights": curves})
+        run = {"config": entry.get("config"), **{name: entry[name] for name in RUN}}
+        found.append({**run, "ppl": curves.pop("ppl"), "weights": curves})
     return found
 
 
