@@ -5,6 +5,6 @@
 #   bash scripts/linear_weight.sh data/swb --profile cpu --rows "mixbig mix2"
 #
 # Models that aren't trained yet are trained, as table3.sh does. --help lists the options. Figures are in
-# results/linear_weight.json and results/linear_weight.svg.
+# results/linear_weight.json and results/linear_weight-CORPUS-PROFILE.svg.
 MODULE=mixtures
 source "$(dirname "$0")/table.sh"

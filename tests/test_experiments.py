@@ -1,5 +1,6 @@
 """The papers' tables: their definitions, and rows that are trained once, whatever happens meanwhile."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,10 +13,19 @@ from pathlib import Path
 import pytest
 
 from fairseq_kernels.experiments import results, runner
-from fairseq_kernels.experiments.analyses import load_analyses
+from fairseq_kernels.experiments.analyses import linear_weight, load_analyses
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.report import html, markdown
-from fairseq_kernels.experiments.runner import Runner, Work, begin_of_task, environments, main, options_of, runs_of
+from fairseq_kernels.experiments.runner import (
+    Runner,
+    Work,
+    begin_of_task,
+    environments,
+    interruptible,
+    main,
+    options_of,
+    runs_of,
+)
 from fairseq_kernels.experiments.runs import Failed, Run, mend_checkpoints
 from fairseq_kernels.experiments.searched import add_searched
 from fairseq_kernels.experiments.summaries import load_results
@@ -168,6 +178,9 @@ def test_rows_with_further_options_are_kept_apart(finished, tmp_path):
     assert len(results.load(Path(path))) == 6
     values = {(figure["value"] == 1.0, figure["provenance"]["config"] == "x") for figure in results.load(Path(path))}
     assert values == {(True, True), (False, False)}
+    results.add(Path(path), [{**figures[0], "seed": seed} for seed in (10, 2)], ["unigram", "lin"])
+    seeds = [figure["seed"] for figure in results.load(Path(path)) if figure["split"] == figures[0]["split"]]
+    assert seeds[-4:] == [1, 1, 2, 10]
 
 
 def test_dry_run_shows_fairseq_s_command(corpus, tmp_path):
@@ -196,11 +209,14 @@ def interrupt(corpus, folder, number):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(folder.glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
         time.sleep(0.05)
     process.send_signal(number)
+    if number == signal.SIGINT:  # again, as one does: it must not leave the training behind
+        time.sleep(0.1)
+        process.send_signal(number)
     output = process.communicate()[0]
     assert process.returncode != 0
     return output
@@ -213,6 +229,9 @@ def test_interrupted_and_started_again(number, corpus, uninterrupted, tmp_path):
     assert not (tmp_path / "results" / "table1.json").exists()
     if number != signal.SIGKILL:
         assert "the same command goes on" in output and "Traceback" not in output
+        [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
+        with open(lock) as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no training has it any more
     again = call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG)
     assert again.returncode == 0, again.stdout + again.stderr
     folder, process = uninterrupted
@@ -273,6 +292,95 @@ def test_mend_checkpoints(finished, tmp_path):
     assert (tmp_path / "checkpoint_best.pt").read_bytes() == whole.read_bytes()
 
 
+def test_a_training_that_ended_unsaid_is_not_continued(finished, corpus, tmp_path):
+    """Killed after its last checkpoint, before its log's last line: fairseq would make one update more."""
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *SHORT), 1, finished[0] / "runs")
+    assert run.trained()
+    other = Run(run.corpus, run.profile, run.options, run.seed, tmp_path)
+    shutil.copytree(run.folder, other.folder)
+    other.log.write_text("")
+    assert other.trained()
+    longer = Run(run.corpus, run.profile, (*run.options, "--max-update", "11"), run.seed, tmp_path)
+    assert not longer.trained()
+    shutil.copytree(run.folder, longer.folder)
+    longer.log.write_text("")
+    assert not longer.trained()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals(number):
+    """All end the program; a second one, while it is ending, changes nothing."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        ended = []
+        with (
+            pytest.raises(SystemExit, match="table1.sh: interrupted; the same command goes on"),
+            interruptible("table1.sh"),
+        ):
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                for other in (number, signal.SIGINT):
+                    os.kill(os.getpid(), other)
+                ended.append(True)
+        assert ended and signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def test_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible("table1.sh"):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# files
+
+
+def test_damaged_files_are_named(corpus, monkeypatch, tmp_path):
+    """Results before anything is trained, those of a run when it is looked at."""
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
+    run.folder.mkdir(parents=True)
+    run.result.write_text("")
+    with pytest.raises(ValueError, match="result.json is damaged .*; move it away"):
+        run.finished()
+    for name, content in (("table1.json", '[{"name"'), ("table1.json", '{"a": 1}'), ("curves/table1.json", "")):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        places = ["--save-dir", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+        monkeypatch.setattr(sys, "argv", ["runner", "table1", str(corpus), *places, "--rows", "lin"])
+        with pytest.raises(SystemExit, match=f"{name} (is damaged|holds no list of objects).*; move it away"):
+            main()
+        path.unlink()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_diverged_model_has_a_figure(corpus, tmp_path):
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
+    for value in ("inf", "nan", "12.5"):
+        [found] = run.read_metrics("test", f"Loss (base 2): {value}, Perplexity: {value}")
+        assert str(found["value"]) == value
+
+
+@pytest.mark.parametrize("missing, said", [("test.idx", "no test text"), ("valid.idx", "no valid text")])
+def test_splits_are_looked_for_before_a_training(missing, said, corpus, tmp_path):
+    other = tmp_path / "toy"
+    shutil.copytree(corpus, other)
+    (other / "data-bin" / missing).unlink()
+    Corpus.at(corpus).check()
+    with pytest.raises(ValueError, match=f"{said}; give a folder that a data-prep script made"):
+        Corpus.at(other).check()
+
+
+def test_references_are_looked_for_before_a_training(mt_data):
+    with pytest.raises(ValueError, match="has no reference test.ref.LANGUAGE"):
+        Corpus.at(mt_data).check()
+
+
 # where and how many
 
 
@@ -328,6 +436,9 @@ def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"kernel_params": "log.p=8", "origin": {}})
     assert options_of(row, here, "cpu") == ("--kernels", "log", "--kernel-params", "log.p=8")
     assert options_of(row, here, "paper") is None
+    add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"origin": {}})
+    with pytest.raises(ValueError, match="searched.yaml: toy/cpu/log has no kernel_params"):
+        options_of(row, here, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -335,16 +446,20 @@ def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
     [
         (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
         (["--seeds", "0"], ["--seeds 0", ">= 1"]),
+        (["--seeds", ""], ["--seeds", ">= 1"]),
+        (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
+        (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
         (["--jobs", "-1"], ["--jobs -1"]),
         (["--simlex", "nowhere.txt"], ["nowhere.txt", "not found"]),
+        (["--simlex", __file__], ["test_experiments.py", "not in SimLex-999's format"]),
     ],
 )
 def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["runner", "table1", str(corpus), *options])
     with pytest.raises(SystemExit) as ended:
         main()
-    last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+    last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else str(ended.value)
     assert all(part in last for part in parts) and "\n" not in last
 
 
@@ -365,12 +480,41 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in found)
     weights = results.load(tmp_path / "results" / "linear_weight.json")
     assert [(f["name"], f["seed"]) for f in weights] == [("mix2", 1)]
-    assert (tmp_path / "results" / "table4-toy.md").is_file()
-    assert (tmp_path / "results" / "linear_weight-toy.svg").is_file()
+    assert all(f["baseline"].startswith("seed 1, commit ") and f["details"]["lines"] > 1 for f in found)
+    sentences = {path.relative_to(tmp_path / "results").parts[:3] for path in tmp_path.glob("results/table4/**/*.md")}
+    assert sentences == {("table4", "toy", "cpu")}
+    [text] = [path.read_text() for path in tmp_path.glob("results/table4/toy/cpu/3xlin*/seed1.md")]
+    assert "mix2 right, lin wrong" in text and "seed 2" not in text
+    assert (tmp_path / "results" / "linear_weight-toy-cpu.svg").is_file()
     tables, analyses = (load(tmp_path / "results") for load in (load_results, load_analyses))
     for text in (markdown(tables, analyses), html(tables, analyses)):
         assert "Choosing among close words" in text and "Where the weight of lin goes" in text
         assert f"{100 * found[0]['value']:.1f}" in text and f"{weights[0]['value']:.3f}" in text
+
+    # another lin to compare with makes figures of their own
+    result = call("table4", corpus, tmp_path, "--rows", "mix2", "--seeds", "2 1", "--", *SHORT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    again = results.load(tmp_path / "results" / "table4.json")
+    assert len(again) == 12 and [f for f in again if f["baseline"].startswith("seed 1")] == found
+    [checkpoint] = tmp_path.glob("runs/toy/cpu/3xlin*/seed1/checkpoint_best.pt")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
+    result = call("linear_weight", corpus, tmp_path, "--rows", "mix2", "--", *SHORT)
+    assert f"{checkpoint.name} is missing or damaged; move" in result.stdout and result.returncode != 0
+    assert "failed: mix2 on toy, seed 1" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_corpora_have_ranks_of_their_own():
+    """The column of the last ranks is that of the number of words."""
+    shared = {"profile": "cpu", "seed": 1, "value": 0.5}
+    figures = [
+        {**shared, "name": "mix2", "corpus": corpus, "details": {
+            "above_half": 0.5, "by_position": [], "by_rank": [{"of": "1-10", "mean": 0.1}, {"of": last, "mean": 0.2}],
+        }}
+        for corpus, last in (("large", "11-100"), ("small", "11-20"))
+    ]  # fmt: skip
+    header, rows = linear_weight(figures)
+    assert header[-3:] == ["rank 1-10", "rank 11-20", "rank 11-100"]
+    assert [row[-3:] for row in rows] == [["0.10", "", "0.20"], ["0.10", "0.20", ""]]
 
 
 def test_lin_alone_has_no_linear_weight(corpus, tmp_path):

@@ -414,6 +414,7 @@ MISTAKES = {
     "updates": (["--updates", "0"], ["--updates 0", "1 or more"]),
     "own option": (["--", "--kernel-params", "log.p=3"], ["--kernel-params", "--grid"]),
     "own option with =": (["--", "--max-update=3"], ["--max-update", "--updates"]),
+    "no kernels": (["--", "--stock"], ["--stock after --", "--kernel"]),
     "no URL": (["--storage", "secret@host"], ["--storage", "postgresql://USER@HOST/DATABASE"]),
     "no file": (["--storage", "sqlite://"], ["sqlite", "sqlite:///FILE"]),
     "no such folder": (["--storage", "sqlite:////nowhere/a.db"], ["sqlite", "/nowhere/a.db", "unable to open"]),

@@ -76,6 +76,22 @@ def test_rows_with_further_options_have_lines_of_their_own(results):
     assert [curve["name"] for curve in found[0].curves] == ["lin (--kernels lin --lr 1)"]
 
 
+def test_different_data_under_one_name_are_kept_apart(results):
+    curves = [{"name": "lin", "corpus": "swb", "profile": "cpu", "seed": 1, "data": "b", "valid": {"ppl": {"1": 50.0}}}]
+    found = results(
+        [figure("lin", 50.0, data="a"), figure("lin", 60.0, data="b"), figure("log", 70.0, data="b")], curves
+    )
+    header, log, lin = rows_of(markdown(found))[:3]
+    assert [header[2], header[4], lin[2], lin[4], log[2]] == [
+        "swb a perplexity",
+        "swb b perplexity",
+        "50.0",
+        "60.0",
+        "",
+    ]
+    assert [curve["corpus"] for curve in found[0].curves] == ["swb b"]
+
+
 def test_means_spread_order_and_paper(results):
     figures = [
         figure("extra", 70.04),
@@ -398,7 +414,7 @@ FILES = {
 def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
     results([figure("lin", 60.0)])
     (tmp_path / name).write_text(FILES[name][problem])
-    said = {"no json": "can't be read", "a list": "no list"}.get(problem, problem)
+    said = {"no json": "is damaged", "a list": "no list", "object 1": "no list of objects"}.get(problem, problem)
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, "--results", tmp_path)
     assert str(tmp_path / name) in ended.value.code and said in ended.value.code and "\n" not in ended.value.code

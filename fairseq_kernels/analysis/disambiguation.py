@@ -298,10 +298,15 @@ def report(record: Dict) -> str:
 
 
 def signed(difference: Dict, unit: float, digits: int) -> str:
-    """``+0.12 [-0.30, +0.54]``, in bold if the interval excludes 0."""
-    mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
+    """:func:`interval`, in bold if it excludes 0."""
     bold = "**" if difference["excludes_0"] else ""
-    return f"{bold}{mean} [{low}, {high}]{bold}"
+    return f"{bold}{interval(difference, unit, digits)}{bold}"
+
+
+def interval(difference: Dict, unit: float, digits: int) -> str:
+    """``+0.12 [-0.30, +0.54]``."""
+    mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def escaped(text: str) -> str:

@@ -27,6 +27,15 @@ def training_seconds(checkpoint: Path) -> float:
     return load(checkpoint)["extra_state"]["previous_training_time"]
 
 
+def updates(checkpoint: Path) -> int:
+    """How many its training had made.
+
+    Raises:
+        SystemExit: as :func:`model_state`.
+    """
+    return load(checkpoint)["optimizer_history"][-1]["num_updates"]
+
+
 def load(checkpoint: Path) -> Dict:
     allow_namespaces()
     try:

@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from .summaries import FIGURE, made, read
+from ..analysis.disambiguation import interval
+from .summaries import FIGURE, RUN, made, read, told_by_origin, unique
+from .tables import load_table
+
+HEADS = ["", *list(RUN)[1:]]  # of a figure's run
 
 
 class Number(NamedTuple):
@@ -17,7 +21,7 @@ class Number(NamedTuple):
 
 
 class AnalysisTable(NamedTuple):
-    """A table of the report: cells are texts or :class:`Number`; ``made`` says how, ``command`` by what."""
+    """A table of the report: cells are texts or :class:`Number`; ``made`` says how, ``command`` by which commands."""
 
     name: str
     title: str
@@ -30,15 +34,15 @@ class AnalysisTable(NamedTuple):
 
 
 def table4(figures: List[Dict]) -> Tuple[List[str], List[List]]:
-    """A row a model and seed: accuracy and log-likelihood, with the differences from lin."""
-    header = ["", "corpus", "seed", "accuracy, %", "− lin's", "log-likelihood, nats", "− lin's"]
+    """A row a model and baseline: accuracy and log-likelihood, with the differences from lin."""
+    header = [*HEADS, "against lin of", "accuracy, %", "− lin's", "log-likelihood, nats", "− lin's"]
     models: Dict[Tuple, Dict] = {}
     for figure in figures:
-        run = tuple(figure[key] for key in ("name", "corpus", "seed")) + (figure["provenance"]["config"],)
+        run = *of_run(figure), figure["baseline"]
         models.setdefault(run, {})[figure["metric"]] = figure
     rows = []
-    for (name, corpus, seed, _), found in models.items():
-        rows.append([name, corpus, str(seed)])
+    for run, found in models.items():
+        rows.append([*run])
         for metric, unit, digits in (("cluster_accuracy", 100, 1), ("cluster_log_likelihood", 1, 3)):
             figure = found[metric]
             rows[-1].append(Number(f"{unit * figure['value']:.{digits}f}", [figure]))
@@ -46,25 +50,25 @@ def table4(figures: List[Dict]) -> Tuple[List[str], List[List]]:
     return header, rows
 
 
-def interval(difference: Dict, unit: float, digits: int) -> str:
-    mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
-    return f"{mean} ({low} to {high})"
-
-
 def linear_weight(figures: List[Dict]) -> Tuple[List[str], List[List]]:
     """A row a mixture and seed: the mean, how often it is above one half, by position and by rank."""
-    positions, ranks = ("0", "1", "5", "20+"), [row["of"] for row in figures[0]["details"]["by_rank"]]
-    header = ["", "corpus", "seed", "mean", "above 0.5", *(f"at word {place}" for place in positions)]
+    every = {row["of"] for figure in figures for row in figure["details"]["by_rank"]}  # corpora differ in the last one
+    positions, ranks = ("0", "1", "5", "20+"), sorted(every, key=lambda of: [int(end) for end in of.split("-")])
+    header = [*HEADS, "mean", "above 0.5", *(f"at word {place}" for place in positions)]
     header += [f"rank {rank}" for rank in ranks]
     rows = []
     for figure in figures:
         details = figure["details"]
         places = {row["of"]: row["mean"] for row in (*details["by_position"], *details["by_rank"])}
         each = [places.get(name) for name in (*positions, *ranks)]
-        rows.append([figure["name"], figure["corpus"], str(figure["seed"]), Number(f"{figure['value']:.3f}", [figure])])
+        rows.append([*of_run(figure), Number(f"{figure['value']:.3f}", [figure])])
         rows[-1].append(f"{100 * details['above_half']:.1f} %")
         rows[-1] += ["" if mean is None else f"{mean:.2f}" for mean in each]
     return header, rows
+
+
+def of_run(figure: Dict) -> List[str]:
+    return [str(figure[name]) for name in RUN]
 
 
 class Kind(NamedTuple):
@@ -82,14 +86,14 @@ ANALYSES = {
         "Gao et al. 2019, Table 4",
         "Clusters of close words by inner product of lin's projection matrix: how often, and how surely, a model finds "
         "the right one where it knows the cluster. In brackets: 95 % intervals of a paired bootstrap over lines. The "
-        "clusters, and sentences in the paper's form, are in table4-CORPUS.md.",
+        "clusters, and sentences in the paper's form, are in the folder table4.",
         table4,
     ),
     "linear_weight": Kind(
         "Where the weight of lin goes",
         "Gao et al. 2019, section 4.4: always above 50 %",
         "Total weight of the linear components: its mean over the words of the text, by place in the line (from 0) and "
-        "by rank of the word in training. The plot is linear_weight-CORPUS.svg.",
+        "by rank of the word in training. The plot is linear_weight-CORPUS-PROFILE.svg.",
         linear_weight,
     ),
 }
@@ -108,7 +112,8 @@ def load_analyses(folder: Path, names: Sequence[str] = ()) -> List[AnalysisTable
         if not figures and names:
             raise ValueError(f"{path} has no results; bash scripts/{name}.sh makes them")
         if figures:
+            figures = told_by_origin(load_table("table3"), figures).figures
             header, rows = kind.rows(figures)
-            command = figures[0]["command"]
+            command = "\n".join(unique(figure["command"] for figure in figures))
             found.append(AnalysisTable(name, kind.title, kind.source, kind.note, header, rows, made(figures), command))
     return found

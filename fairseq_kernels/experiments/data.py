@@ -38,6 +38,20 @@ class Corpus:
             )
         return cls(folder, binarised, "lm" if dictionaries[0].name == "dict.txt" else "mt")
 
+    def check(self) -> None:
+        """
+        Raises:
+            ValueError: it lacks what a row of a table is trained and evaluated with.
+        """
+        missing = [split for split in ("train", "valid", "test") if not any(self.binarised.glob(f"{split}.*idx"))]
+        if missing:
+            lacking = f"{self.binarised} has no {' and no '.join(missing)} text"
+        elif self.kind == "mt" and not any(self.folder.glob("test.ref.*")):
+            lacking = f"{self.folder} has no reference test.ref.LANGUAGE"
+        else:
+            return
+        raise ValueError(f"{lacking}; give a folder that a data-prep script made, with train, valid and test")
+
     @property
     def name(self) -> str:
         return self.folder.resolve().name

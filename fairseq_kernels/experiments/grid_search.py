@@ -5,6 +5,7 @@ storage, a database: each takes points of the grid that no other has.
 """
 
 import argparse
+import logging
 import math
 import shlex
 import sys
@@ -31,7 +32,7 @@ from ..errors import one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .data import Corpus
 from .results import exclusive
-from .runner import Stopped, environments, own_and_extra, prepare_process, say
+from .runner import OWN, Stopped, environments, interruptible, parse_with_extra, say
 from .runs import Failed, Pruned, Run, write_json
 from .searched import SEARCHED, add_searched, key, load_searched
 from .tables import ROOT
@@ -46,7 +47,15 @@ EPOCHS = {"lm": (30, 32 * 35), "mt": (50, 4096)}
 # of --profile cpu: what of the learning rate's schedule goes with the length, and its part of all updates
 SCHEDULES = {"lm": ("--total-num-update", 1.0), "mt": ("--warmup-updates", 0.3)}
 STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # ours and Optuna's
-OURS = {"--kernels": "--kernel", "--kernel-params": "--grid", "--max-update": "--updates"}
+# not for fairseq-train after --
+NOT_AFTER = {
+    **OWN,
+    "--seed": "give it before --",
+    "--kernels": "give --kernel before --",
+    "--kernel-params": "give --grid before --",
+    "--max-update": "give --updates before --",
+    **dict.fromkeys(("--output-layer", "--stock"), "a search is of the hyper-parameters of --kernel"),
+}
 
 Grid = Dict[str, List[str]]
 
@@ -236,7 +245,7 @@ class Search:
             elif not all(is_over(trial) for trial in found.values()):
                 if not self.waiting:
                     self.waiting = True
-                    say("no point is left to begin; the running trials, here and elsewhere, are waited for")
+                    say(f"no point is left to begin; the running trials are waited for, silent ones for {GRACE} s")
                 self.stopping.wait(WAIT)
             else:
                 order = list(STATES.values())
@@ -372,7 +381,10 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
     Raises:
         ValueError: no URL of a database, no driver for it, or it can't be opened.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--save-dir {folder} can't be made ({error.strerror}); give a folder") from None
     try:
         address = make_url(url) if url else URL.create("sqlite", database=str(folder / "search.db"))
     except (ArgumentError, ValueError):  # the message doesn't repeat the URL, which may have a password
@@ -414,7 +426,6 @@ def cause(error: BaseException) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    argv, extra = own_and_extra(argv)
     parser = argparse.ArgumentParser(
         prog="grid_search.sh",
         description="Searches a kernel's hyper-parameters on a grid by short trainings and their perplexity on the "
@@ -443,14 +454,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         ("configs", SEARCHED, "gets the best point (default: configs/searched.yaml of this repository, for tables)"),
     ):
         parser.add_argument(f"--{name}", type=Path, default=default, help=use)
-    args = parser.parse_args(argv)
-    args.kernel, args.extra = "".join(args.kernel.split()), extra
+    args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
+    args.kernel = "".join(args.kernel.split())
     for name, value, least in (("updates", args.updates, 1), ("jobs", args.jobs, 0), ("seed", args.seed, 1)):
         if value is not None and value < least:
             parser.error(f"--{name} {value} is not allowed: give {least} or more")
-    for option in (word.partition("=")[0] for word in extra):
-        if option in OURS:
-            parser.error(f"{option} after -- is not allowed: a trial has its own; give {OURS[option]}")
     if args.profile is None:
         args.profile = "paper" if torch.cuda.is_available() else "cpu"
     return args
@@ -467,15 +475,14 @@ def main() -> None:
             args.updates = default_updates(corpus, args.profile)
         load_searched(args.configs)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
         storage = open_storage(args.storage, args.save_dir)
         search = Search(args, corpus, grid, storage)
-    prepare_process()
     try:
-        search.run()
-        print(search.table())
-        entry = search.found(storage.engine.name)
-    except KeyboardInterrupt:
-        sys.exit("grid_search.sh: interrupted; the same command goes on where it stopped")
+        with interruptible("grid_search.sh"):
+            search.run()
+            print(search.table())
+            entry = search.found(storage.engine.name)
     except Failed as error:
         sys.exit(f"grid_search.sh: {error}; the same command tries them again")
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:

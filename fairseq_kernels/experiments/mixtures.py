@@ -3,17 +3,20 @@
 ``scripts/table4.sh`` and ``scripts/linear_weight.sh`` call it; rows of Table 3 that aren't trained yet are trained.
 """
 
+import argparse
 import shlex
 import sys
+import zipfile
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from ..analysis import disambiguation, linear_weight
 from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import Corpus
-from .runner import Runner, Work, end, parse, run_table, say
+from .runner import Runner, Work, end, interruptible, parse, run_table, say
+from .summaries import told_by_origin
 from .tables import load_table
 
 BASELINE = "lin"
@@ -21,35 +24,51 @@ Models = Dict[str, Work]  # by what they are called: the row's name, and the see
 
 
 def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
-    """Accuracy and log-likelihood in the clusters of close words, with the differences from lin; sentences are in
-    ``table4-CORPUS.md``."""
-    checkpoints = {name: work.run.folder / "checkpoint_best.pt" for name, work in models.items()}
-    record = disambiguation.compare(corpus.binarised, checkpoints)
+    """Accuracy and log-likelihood in the clusters of close words, with the differences from lin; a mixture's sentences
+    are in ``table4/``, under the name of its run's folder."""
+    record = disambiguation.compare(corpus.binarised, {name: checkpoint(work) for name, work in models.items()})
+    details = {"clusters": len(record["clusters"]), **{key: record[key] for key in ("positions", "lines", "settings")}}
+    lin = models[BASELINE].run  # its word vectors make the clusters: another training of it, others
+    baseline = f"seed {lin.seed}, commit {lin.finished()['provenance']['commit']}"
     found = []
     for name, model in record["models"].items():
         for metric in ("accuracy", "log_likelihood"):
             difference = model.get("differences", {}).get(metric)
             value = {"metric": f"cluster_{metric}", "value": model[metric], "difference": difference}
-            found.append(figure(models[name], split=record["split"], **value))
-    text = disambiguation.report(record)
-    (folder / f"table4-{corpus.name}.md").write_text(text, encoding="utf-8")
-    print(text, end="")
+            found.append(figure(models[name], split=record["split"], **value, baseline=baseline, details=details))
+        if name != BASELINE:
+            pair = {each: record["models"][each] for each in (BASELINE, name)}
+            run = models[name].run
+            path = folder / "table4" / run.folder.relative_to(run.root).with_suffix(".md")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(disambiguation.report({**record, "models": pair}), encoding="utf-8")
+    print(disambiguation.report(record), end="")
     return found
 
 
 def weights(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
-    """The total weight of lin in each mixture; the plot is ``linear_weight-CORPUS.svg``."""
+    """The total weight of lin in each mixture; the plot ``linear_weight-CORPUS-PROFILE.svg`` has earlier ones too."""
     mixtures, found = {}, []
     for name, work in models.items():
         if work.row.name != BASELINE:
-            mixture = linear_weight.linear_weight(corpus.binarised, work.run.folder / "checkpoint_best.pt")
+            mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(work))
             details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
             value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
             found.append(figure(work, split=mixture["split"], **value))
             mixtures[name] = mixture
-    linear_weight.plot(mixtures, folder / f"linear_weight-{corpus.name}.svg")
     print(linear_weight.table(mixtures))
     return found
+
+
+def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
+    """Of all mixtures in ``linear_weight.json`` on this corpus."""
+    this = (corpus.name, corpus.fingerprint, profile)
+    figures = results.load(folder / "linear_weight.json")
+    figures = [f for f in figures if (f["corpus"], f["provenance"]["data"], f["profile"]) == this]
+    several = len({f["seed"] for f in figures}) > 1
+    shown = told_by_origin(load_table("table3"), figures).figures
+    named = {f["name"] + (f" seed {f['seed']}" if several else ""): f["details"] for f in shown}
+    linear_weight.plot(named, folder / f"linear_weight-{corpus.name}-{profile}.svg")
 
 
 class Analysis(NamedTuple):
@@ -57,16 +76,31 @@ class Analysis(NamedTuple):
 
     Args:
         make: it.
+        plot: of all that was made on a corpus, now and before.
         baseline_seeds: whether of the further seeds lin alone is needed, as a control.
         least: models other than lin that there must be.
     """
 
     make: Callable
+    plot: Optional[Callable]
     baseline_seeds: bool
     least: int
 
 
-ANALYSES = {"table4": Analysis(table4, True, 0), "linear_weight": Analysis(weights, False, 1)}
+ANALYSES = {"table4": Analysis(table4, None, True, 0), "linear_weight": Analysis(weights, plot_weights, False, 1)}
+
+
+def checkpoint(work: Work) -> Path:
+    return work.run.folder / "checkpoint_best.pt"
+
+
+def usable(work: Work) -> bool:
+    """Whether its checkpoint is there and whole; if not, that is said."""
+    whole = zipfile.is_zipfile(checkpoint(work))
+    if not whole:
+        advice = f"move {work.run.folder} away to train it again"
+        say(f"{work.label}: left out, as {checkpoint(work)} is missing or damaged; {advice}")
+    return whole
 
 
 def train(analysis: Analysis, table, rows, args) -> List[Runner]:
@@ -92,35 +126,50 @@ def main() -> None:
         for corpus in map(Corpus.at, args.data):
             if corpus.kind != "lm":
                 raise ValueError(f"{corpus.folder} is parallel text; give text of one language, for a language model")
+        path = args.results / f"{name}.json"
+        results.load(path)
     first = args.seeds[0]
-    runners = train(analysis, table, rows, args)
-    if any(work.run.finished() is None for runner in runners for work in runner.left):
-        say(f"{name} is made by the process that ends last, or by the same command once all models are trained")
-        end(args.program, *runners)
+    with interruptible(args.program):
+        with one_line_errors():
+            runners = train(analysis, table, rows, args)
+        failed = [label for runner in runners for label in runner.failed]
+        if any(work.run.finished() is None for runner in runners for work in runner.left):
+            say(f"{name} is made by the process that ends last, or by the same command once all models are trained")
+            end(args.program, failed)
+            return
+        trained = [work for runner in runners for work in (*runner.done, *runner.left)]
+        models = [work for work in trained if usable(work)]
+        failed += [work.label for work in trained if work not in models]
+        for corpus in {work.run.corpus.name: work.run.corpus for work in trained}.values():
+            of_corpus = {
+                work.row.name + ("" if work.run.seed == first else f" seed {work.run.seed}"): work
+                for work in models
+                if work.run.corpus.name == corpus.name
+            }
+            try:
+                analyse(analysis, corpus, of_corpus, path, args)
+            except (SystemExit, ValueError, OSError) as error:  # it must not end the other corpora's
+                say(f"{name} on {corpus.name}: failed: {error}")
+                failed.append(f"{name} on {corpus.name}")
+    end(args.program, failed)
+
+
+def analyse(analysis: Analysis, corpus: Corpus, models: Models, path: Path, args: argparse.Namespace) -> None:
+    """Puts what is made of one corpus' models into the results file."""
+    if BASELINE not in models or len(models) - 1 < analysis.least:
+        say(f"{path.stem} on {corpus.name}: left out, as the models that it needs failed")
         return
-    done = [work for runner in runners for work in (*runner.done, *runner.left)]
-    trained = [work for runner in runners for work in runner.work if work in done]
+    command, analysed = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]]), {"analysis_commit": commit()}
 
     def figure(work: Work, **values) -> Dict:
-        origin = {**work.run.finished()["provenance"], "config": results.config(work.run), "analysis_commit": commit()}
-        run = {"corpus": work.run.corpus.name, "profile": work.run.profile, "seed": work.run.seed}
-        command = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]])
-        return {"name": work.row.name, **values, "paper": None, **run, "command": command, "provenance": origin}
+        origin = {**work.run.finished()["provenance"], **analysed}
+        return results.figure(work.row, work.run, origin, command, **values, paper=None)
 
-    for corpus in {work.run.corpus.name: work.run.corpus for work in trained}.values():
-        models = {
-            work.row.name + ("" if work.run.seed == first else f" seed {work.run.seed}"): work
-            for work in trained
-            if work.run.corpus.name == corpus.name
-        }
-        if BASELINE not in models or len(models) - 1 < analysis.least:
-            say(f"{name} on {corpus.name}: left out, as the models that it needs failed")
-            continue
-        models = {BASELINE: models[BASELINE], **models}
-        say(f"{name} on {corpus.name}")
-        found = analysis.make(corpus, models, figure, args.results)
-        results.add(args.results / f"{name}.json", found, [row.name for row in table.rows])
-    end(args.program, *runners)
+    say(f"{path.stem} on {corpus.name}")
+    found = analysis.make(corpus, {BASELINE: models[BASELINE], **models}, figure, args.results)
+    results.add(path, found, [row.name for row in load_table("table3").rows])
+    if analysis.plot is not None:
+        analysis.plot(corpus, args.profile, args.results)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Dict, List, Sequence, Tuple
 import jinja2
 
 from ..errors import one_line_errors
+from . import tables
 from .analyses import ANALYSES, AnalysisTable, load_analyses
 from .report_figures import pictures
 from .summaries import METRICS, Results, Section, load_results, summaries
@@ -42,7 +43,7 @@ def markdown(all_results: Sequence[Results], analyses: Sequence[AnalysisTable] =
 
 def analysis_body(table: AnalysisTable) -> str:
     rows = [[escaped(str(cell)) for cell in row] for row in table.rows]
-    return f"{markdown_table(table.header, rows)}\n{escaped(table.made)} Command:\n\n```\n{table.command}\n```\n"
+    return f"{markdown_table(table.header, rows)}\n{escaped(table.made)} Made by:\n\n```\n{table.command}\n```\n"
 
 
 def body(results: Results) -> str:
@@ -119,10 +120,16 @@ def main() -> None:
     args = parser.parse_args()
     unmarked = []
     with one_line_errors():
+        known = [*tables.names(), *ANALYSES]
+        for name in args.tables:
+            if name not in known:
+                raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
         named = [name for name in args.tables if name not in ANALYSES]
         found = load_results(args.results, named) if named or not args.tables else []
         named = [name for name in args.tables if name in ANALYSES]
         analyses = load_analyses(args.results, named) if named or not args.tables else []
+        if not (found or analyses):
+            raise ValueError(f"{args.results} has no results of a table; bash scripts/table1.sh makes some")
         written = {args.markdown or args.results / "report.md": markdown(found, analyses)}
         written[args.html or args.results / "report.html"] = html(found, analyses)
         try:

@@ -7,12 +7,14 @@ import argparse
 import logging
 import os
 import queue
+import shlex
 import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -25,6 +27,16 @@ from .tables import Row, Table, load_table
 from .unigram import UnigramRun
 
 WAIT = 5.0  # seconds between two looks at a row that another process trains
+# not for fairseq-train after --, in any experiment; and in tables
+OWN = {
+    **dict.fromkeys(("--profile", "--save-dir"), "give it before --"),
+    "--dry-run": "scripts/train_lm.sh and train_mt.sh have it",
+}
+NOT_AFTER = {
+    **OWN,
+    "--seed": "give --seeds before --",
+    **dict.fromkeys(("--kernels", "--output-layer", "--stock"), "choose --rows, or call scripts/train_lm.sh itself"),
+}
 
 
 class Work(NamedTuple):
@@ -64,10 +76,14 @@ class Runner:
         self.path = results_folder / f"{table.name}.json"
         self.curves = results_folder / "curves" / f"{table.name}.json"
         self.order = [row.name for row in table.rows]
-        self.done: List[Work] = []
         self.left: List[Work] = []
         self.failed: Dict[str, str] = {}
         self.stopping = threading.Event()
+
+    @property
+    def done(self) -> List[Work]:
+        """After :meth:`run`, what it has trained or found trained."""
+        return [work for work in self.work if work.label not in self.failed and work not in self.left]
 
     def run(self) -> None:
         """All rows; those that another process trains are waited for at the end."""
@@ -116,14 +132,14 @@ class Runner:
                 return False
             record = run.finished()
             if record is None:
-                say(f"{work.label}: training {'goes on' if run.log.is_file() else 'starts'} (log: {run.log})")
+                if not row.unigram:
+                    say(f"{work.label}: training {'goes on' if run.log.is_file() else 'starts'} (log: {run.log})")
                 record = run.execute(lock, environment, self.stop)
             self.write(work, record)
             for measure, options in self.measures.items():
                 if run.corpus.kind == "lm" and not row.unigram and "--stock" not in run.options:
                     record["metrics"] += run.measured(measure, options, lock, environment, self.stop)
                     self.write(work, record)
-        self.done.append(work)
         say(f"{work.label}: {shown(record)}")
         return True
 
@@ -186,8 +202,8 @@ def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]
         return (*row.options, *row.of_profile.get(profile, ()))
     params = searched_params(SEARCHED, corpus.name, profile, row.searched)
     if params is None:
-        search = f"bash scripts/grid_search.sh {corpus.folder} --kernel {row.searched} --profile {profile}"
-        say(f"{row.name} on {corpus.name}: left out, as no search was made: {search}")
+        search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched, "--profile", profile]
+        say(f"{row.name} on {corpus.name}: left out, as no search was made: {shlex.join(search)}")
         return None
     return (*row.options, "--kernels", row.searched, "--kernel-params", params)
 
@@ -207,21 +223,43 @@ def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Names
     return work
 
 
-def own_and_extra(argv: Sequence[str]) -> Tuple[Sequence[str], Tuple[str, ...]]:
-    """The arguments before ``--``, and fairseq-train's after it."""
-    return (argv[: argv.index("--")], tuple(argv[argv.index("--") + 1 :])) if "--" in argv else (argv, ())
+def parse_with_extra(
+    parser: argparse.ArgumentParser, argv: Sequence[str], own: Mapping[str, str]
+) -> Tuple[argparse.Namespace, Tuple[str, ...]]:
+    """The arguments before ``--``, and fairseq-train's after it: none of ``own``, whose values say what to do."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    args, extra = parser.parse_args(argv[:end]), tuple(argv[end + 1 :])
+    for option in (word.partition("=")[0] for word in extra):
+        if option in own:
+            parser.error(f"{option} after -- is not allowed: every training here has its own; {own[option]}")
+    return args, extra
 
 
-def prepare_process() -> None:
-    """Ctrl-C and SIGTERM become KeyboardInterrupt, in a shell's background jobs too; fairseq only warns."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+@contextmanager
+def interruptible(program: str) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal end the program in one line, in a shell's background jobs too; but for
+    nohup's. A second Ctrl-C doesn't end it sooner: trainings would be left behind."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+
+    def interrupt(*_):
+        for number in numbers:
+            signal.signal(number, lambda *_: None)  # SIG_IGN would be the commands' too
+        raise KeyboardInterrupt
+
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(f"{program}: interrupted; the same command goes on where it stopped")
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     name, *argv = argv
-    argv, extra = own_and_extra(argv)
     parser = argparse.ArgumentParser(
         prog=f"{name}.sh",
         description="Trains and evaluates the rows of a table. A finished row isn't run again, a broken one goes on; "
@@ -241,10 +279,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=Path, default=Path(default), help=f"folder {use} (default: {default})")
     parser.add_argument("--simlex", type=Path, help="SimLex-999.txt, to score language models' embeddings by")
-    args = parser.parse_args(argv)
-    args.extra, args.program = extra, parser.prog
+    args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
+    args.program = parser.prog
     args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
-    if not all(seed.isdigit() and int(seed) > 0 for seed in seeds):
+    if not (seeds and all(seed.isdigit() and int(seed) > 0 for seed in seeds)):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers >= 1, as in --seeds 1 2 3")
     args.seeds = [int(seed) for seed in seeds]
     if args.jobs < 0:
@@ -253,31 +291,38 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(
             f"--simlex {args.simlex} not found; its authors' page, fh295.github.io/simlex.html, has SimLex-999.txt"
         )
+    if args.simlex is not None:
+        from ..analysis.word_similarity import read_pairs  # its imports take a second
+
+        read_pairs(args.simlex)
     if args.profile is None:
         args.profile = "paper" if torch.cuda.is_available() else "cpu"
     return args
 
 
 def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Runner:
-    """Trains and evaluates the rows as the arguments say; ends the program with Ctrl-C."""
-    with one_line_errors():
-        corpora = [Corpus.at(folder) for folder in args.data]
-    prepare_process()
+    """Trains and evaluates the rows as the arguments say.
+
+    Raises:
+        ValueError: of the data, of what searches have found, or of files with results.
+    """
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    corpora = [Corpus.at(folder) for folder in args.data]
+    for corpus in corpora:
+        corpus.check()
     measures = {name: [] for name in table.measures}
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]
     work = begin_of_task(runs_of(rows, corpora, args))
     runner = Runner(table, work, args.results, environments(args.jobs), measures, wait=not in_array())
-    try:
-        runner.run()
-    except KeyboardInterrupt:
-        sys.exit(f"{args.program}: interrupted; the same command goes on where it stopped")
+    for path in (runner.path, runner.curves):
+        results.load(path)  # not only when there is something to add
+    runner.run()
     return runner
 
 
-def end(program: str, *runners: Runner) -> None:
-    """Ends the program with an error where a row has failed."""
-    failed = [label for runner in runners for label in runner.failed]
+def end(program: str, failed: Collection[str]) -> None:
+    """Ends the program with an error where something has failed."""
     if failed:
         sys.exit(f"{program}: failed: {'; '.join(failed)}; the same command tries these again")
 
@@ -287,7 +332,10 @@ def main() -> None:
         table = load_table(sys.argv[1])
         args = parse(sys.argv[1:])
         rows = table.chosen(args.rows)
-    end(args.program, run_table(table, rows, args))
+    with interruptible(args.program):
+        with one_line_errors():
+            runner = run_table(table, rows, args)
+    end(args.program, runner.failed)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..analysis.measurement import commit, provenance
-from ..analysis.model_state import training_seconds
+from ..analysis.model_state import training_seconds, updates
 from ..analysis.training_log import read_curves
 from .data import Corpus
 from .tables import ROOT
 
 TRAINED = "| done training in "  # in fairseq-train's log
 POLL = 0.5  # seconds between two looks at a training
-PERPLEXITY = re.compile(r"Loss \(base 2\): [\d.]+, Perplexity: ([\d.]+)")
+GRACE = 30  # seconds that a training has to end in, when it is stopped
+PERPLEXITY = re.compile(r"Loss \(base 2\): \S+, Perplexity: ([\d.]+|inf|nan)")
 BLEU = re.compile(r"tokenised \(fairseq\): .*BLEU4 = ([\d.]+)")
 SACREBLEU = re.compile(r"detokenised \(sacreBLEU\): ([\d.]+)\s+(\S+)")
 
@@ -36,8 +37,10 @@ MEASURES = {
 }
 
 # arguments of fairseq-train that don't tell one run from another, and the words they take
-UNTOLD = {"--save-dir": 2, "--user-dir": 2, "--cpu": 1}
-UNTOLD.update({"--log-format": 2, "--log-interval": 2, "--no-epoch-checkpoints": 1, "--keep-interval-updates": 2})
+UNTOLD = {
+    **dict.fromkeys(("--save-dir", "--user-dir", "--log-format", "--log-interval", "--keep-interval-updates"), 2),
+    **dict.fromkeys(("--cpu", "--no-epoch-checkpoints"), 1),
+}
 
 Curves = Dict[str, Dict[int, float]]  # by statistic and update
 
@@ -88,11 +91,8 @@ class Run:
         """The command that trains."""
         script = f"scripts/train_{self.corpus.kind}.sh"
         data = str(self.corpus.binarised)
-        return ["bash", script, data, *self.settings(), "--save-dir", str(self.folder)]
-
-    def settings(self) -> List[str]:
-        """Its options but for the places of data and checkpoints."""
-        return ["--profile", self.profile, *self.options, "--seed", str(self.seed)]
+        settings = ["--profile", self.profile, *self.options, "--seed", str(self.seed)]
+        return ["bash", script, data, *settings, "--save-dir", str(self.folder)]
 
     def arguments(self) -> str:
         """fairseq-train's, but for places and what changes no training: what a profile stands for.
@@ -145,7 +145,7 @@ class Run:
         """
         if not self.result.is_file():
             return None
-        found = json.loads(self.result.read_text())
+        found = read_json(self.result)
         self.check(found["provenance"], "was trained on")
         return found
 
@@ -182,7 +182,7 @@ class Run:
             # what libraries say at the end may come after it
             [*_, found] = [line for line in output.read_text().splitlines() if line.startswith("[{")]
             write_json(path, json.loads(found))
-        return json.loads(path.read_text())
+        return read_json(path)
 
     def begin(self) -> Dict:
         """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time.
@@ -192,7 +192,7 @@ class Run:
         """
         start = self.folder / "start.json"
         if start.is_file():
-            begun = json.loads(start.read_text())
+            begun = read_json(start)
             self.check(begun, "was begun on")
         else:
             begun = {"data": self.corpus.fingerprint, "arguments": self.arguments(), "commit": commit()}
@@ -201,10 +201,20 @@ class Run:
 
     def train(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> None:
         """The first half of :meth:`execute`."""
-        if self.log.is_file() and TRAINED in self.log.read_text(errors="replace"):
-            return  # fairseq, started again at the end, would make an update more
         mend_checkpoints(self.folder)
-        self.call(self.training(), self.folder / "train.out", lock, environment, look)
+        if not self.trained():  # fairseq, started again at the end, would make an update more
+            self.call(self.training(), self.folder / "train.out", lock, environment, look)
+
+    def trained(self) -> bool:
+        """Whether the training has come to its end, said so or not."""
+        if self.log.is_file() and TRAINED in self.log.read_text(errors="replace"):
+            return True
+        last = self.folder / "checkpoint_last.pt"
+        if not last.is_file():
+            return False
+        words = shlex.split(self.arguments())
+        most = [int(words[place + 1]) for place, word in enumerate(words) if word == "--max-update"]
+        return bool(most) and updates(last) >= most[-1]
 
     def execute(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> Dict:
         """Trains, or goes on training, and evaluates.
@@ -248,7 +258,11 @@ class Run:
             finally:
                 if process.poll() is None:  # Ctrl-C, or pruned
                     os.killpg(process.pid, signal.SIGTERM)
-                    process.wait()
+                    try:
+                        process.wait(GRACE)
+                    except subprocess.TimeoutExpired:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        process.wait()
         if code < 0:  # SIGKILL: memory ran out, say
             raise Failed(f"ended by {signal.Signals(-code).name} (its log: {output})")
         if code:
@@ -308,6 +322,17 @@ def mend_checkpoints(folder: Path) -> None:
         if copy.is_file() and not zipfile.is_zipfile(copy):
             source = newest or next((other for other in copies if zipfile.is_zipfile(other)), None)
             copy.unlink() if source is None else shutil.copyfile(source, copy)
+
+
+def read_json(path: Path):
+    """
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
 
 
 def write_json(path: Path, content) -> None:

@@ -27,15 +27,22 @@ def load_searched(path: Path) -> Dict[str, Dict]:
     try:
         content = yaml.safe_load(path.read_text()) or {} if path.is_file() else {}
     except yaml.YAMLError as error:
-        raise ValueError(f"--configs {path} is no YAML: {' '.join(str(error).split())}; mend or move it") from None
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}; mend or move it") from None
     if not isinstance(content, dict):
-        raise ValueError(f"--configs {path} is not a mapping from CORPUS/PROFILE/KERNEL; name another file")
+        raise ValueError(f"{path} is not a mapping from CORPUS/PROFILE/KERNEL; name another file or move it away")
     return content
 
 
 def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
-    """The ``--kernel-params`` that a search has found best, or None if there was no search."""
-    entry = load_searched(path).get(key(corpus, profile, kernels))
+    """The ``--kernel-params`` that a search has found best, or None if there was no search.
+
+    Raises:
+        ValueError: the file isn't what a search writes.
+    """
+    name = key(corpus, profile, kernels)
+    entry = load_searched(path).get(name)
+    if entry is not None and not (isinstance(entry, dict) and isinstance(entry.get("kernel_params"), str)):
+        raise ValueError(f"{path}: {name} has no kernel_params; mend it, or search again")
     return None if entry is None else entry["kernel_params"]
 
 

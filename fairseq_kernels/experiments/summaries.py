@@ -116,39 +116,44 @@ def load_results(folder: Path, names: Sequence[str] = ()) -> List[Results]:
     """The results of these tables; of all tables that have some where none is named.
 
     Raises:
-        ValueError: a table is unknown or has no results, a file isn't what the runner writes.
+        ValueError: a table is unknown, a named one has no results, or a file isn't what the runner writes.
     """
     found = []
     for name in names or tables.names():
         table, path = tables.load_table(name), folder / f"{name}.json"
         figures = read(path, FIGURE)
         if figures:
-            found.append(told_by_config(table, figures, read_curves(folder / "curves" / path.name)))
+            found.append(told_by_origin(table, figures, read_curves(folder / "curves" / path.name)))
         elif names:
             raise ValueError(f"{path} has no results; bash scripts/{name}.sh makes them")
-    if not found:
-        raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
     return found
 
 
-def told_by_config(table: tables.Table, figures: List[Dict], curves: List[Dict]) -> Results:
-    """The results, in which rows that were run with other options too, after ``--``, have a name for each."""
+def told_by_origin(table: tables.Table, figures: List[Dict], curves: Sequence[Dict] = ()) -> Results:
+    """The results, in which rows that were run with other options too, after ``--``, have a name for each, and so have
+    different data under one name."""
+    data: Dict[str, set] = defaultdict(set)
     configs: Dict[Tuple, List[str]] = defaultdict(list)
     for figure in figures:
-        configs[figure["name"], figure["corpus"], figure["profile"]].append(figure["provenance"]["config"])
+        origin = figure["provenance"]
+        data[figure["corpus"]].add(origin["data"])
+        configs[figure["name"], figure["corpus"], figure["profile"]].append(origin["config"])
     rows = {row.name: row for row in table.rows}
 
-    def named(entry: Dict, config: Optional[str]) -> Dict:
-        found = configs[entry["name"], entry["corpus"], entry["profile"]]
-        row = rows.get(entry["name"], tables.Row(""))
-        own = " ".join((*row.options, *row.of_profile.get(entry["profile"], ())))
-        other = config in found and config != (own if own in found else found[0])
-        return {**entry, "name": f"{entry['name']} ({config})"} if other else entry
+    def named(entry: Dict, origin: Dict) -> Dict:
+        name, corpus, profile = entry["name"], entry["corpus"], entry["profile"]
+        row, found = rows.get(name, tables.Row("")), configs[name, corpus, profile]
+        own = " ".join((*row.options, *row.of_profile.get(profile, ())))
+        other = origin["config"] in found and origin["config"] != (own if own in found else found[0])
+        told = {"name": f"{name} ({origin['config']})"} if other else {}
+        if len(data[corpus]) > 1 and origin["data"] in data[corpus]:
+            told["corpus"] = f"{corpus} {origin['data']}"
+        return {**entry, **told}
 
     return Results(
         table,
-        [named(figure, figure["provenance"]["config"]) for figure in figures],
-        [named(curve, curve["config"]) for curve in curves],
+        [named(figure, figure["provenance"]) for figure in figures],
+        [named(curve, curve) for curve in curves],
     )
 
 
@@ -156,10 +161,8 @@ def read(path: Path, kinds: Dict) -> List[Dict]:
     """A results file's objects, each with values of these types."""
     try:
         content = load(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ValueError(f"{path} can't be read: {error}") from error
-    if not isinstance(content, list):
-        raise ValueError(f"{path} holds no list of objects")
     for place, entry in enumerate(content, 1):
         check(entry, kinds, f"{path}: object {place}")
     return content
@@ -183,7 +186,7 @@ def read_curves(path: Path) -> List[Dict]:
             curves = {name: {int(x): float(y) for x, y in curve.items()} for name, curve in curves.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: object {place} has no curves by update: {error}") from error
-        run = {"config": entry.get("config"), **{name: entry[name] for name in RUN}}
+        run = {"config": entry.get("config"), "data": entry.get("data"), **{name: entry[name] for name in RUN}}
         found.append({**run, "ppl": curves.pop("ppl"), "weights": curves})
     return found
 

@@ -109,7 +109,7 @@ class PowerKernel(DistanceKernel):
 
     def of_distance_and_pullback(self, distance, square):
         kept = distance.clone() if {"gamma", "p"} & set(self._real) else None
-        gamma, p = self.number("gamma"), self.number("p") if "p" in self._real else None
+        gamma = self.number("gamma")
         scores, slope_times, factor = self.of_distance_with_slope(distance, square)
 
         def pullback(gradient):
@@ -118,7 +118,7 @@ class PowerKernel(DistanceKernel):
             if "gamma" in self._real:
                 of_values["gamma"] = dot(gradient, kept) * (factor / gamma)
             if "p" in self._real:
-                of_values["p"] = dot(gradient, torch.xlogy(kept, kept * gamma)) * (factor / p)
+                of_values["p"] = dot(gradient, torch.xlogy(kept, kept * gamma)) * (factor / self.number("p"))
             return gradient, factor, of_values
 
         return scores, pullback
@@ -129,7 +129,7 @@ class PowerKernel(DistanceKernel):
         """S, and dS/dD: the product with it but for a factor, best in D's place, and this factor."""
         raise NotImplementedError
 
-    def power_and_inverse(self, distance: Tensor, square: Tensor) -> Tuple[Tensor, Tensor]:
+    def log_power_and_inverse(self, distance: Tensor, square: Tensor) -> Tuple[Tensor, Tensor]:
         """log (gamma D)^{p/2}, and 1 / D in the place of D; -inf and 0 where D isn't distinct from 0."""
         same = indistinct(distance, square)
         exponent = (distance * self.number("gamma")).log_().mul_(self.number("p") / 2)
@@ -162,7 +162,7 @@ class Logarithm(PowerKernel):
         if self.quadratic:
             distance = (distance if gamma == 1 else distance.mul_(gamma)).add_(1)
             return distance.log().neg_(), lambda gradient: torch.div(gradient, distance, out=distance), -gamma
-        exponent, inverse = self.power_and_inverse(distance, square)
+        exponent, inverse = self.log_power_and_inverse(distance, square)
         scores = softplus(exponent).neg_()
         slope = inverse.mul_(exponent.sigmoid_())
         return scores, slope.mul_, -self.number("p") / 2
@@ -193,7 +193,7 @@ class Power(PowerKernel):
         if self.quadratic:
             gamma = self.number("gamma")
             return distance.mul_(-gamma), lambda gradient: gradient, -gamma
-        exponent, inverse = self.power_and_inverse(distance, square)
+        exponent, inverse = self.log_power_and_inverse(distance, square)
         scores = exponent.exp_().neg_()
         slope = inverse.mul_(scores)
         return scores, slope.mul_, self.number("p") / 2
