@@ -29,6 +29,7 @@ from fairseq_kernels.experiments.grid_search import (
     open_storage,
     parse,
     parse_grid,
+    queue_again,
 )
 from fairseq_kernels.experiments.runs import Failed, Pruned
 from fairseq_kernels.experiments.searched import searched_params
@@ -88,6 +89,12 @@ class Searched:
         own = {"--kernel": "log", "--grid": f"log.p={values}", "--profile": "cpu", "--updates": UPDATES, "--jobs": 2}
         own.update({"--save-dir": self.folder / "runs", "--configs": self.configs})
         return [str(word) for word in (self.data, *(word for option in own.items() for word in option), *options)]
+
+    def make_silent(self) -> None:
+        """As if what runs had begun, and shown its last sign of life, long ago."""
+        with sqlite3.connect(self.folder / "runs" / "search.db") as database:
+            database.execute("update trials set datetime_start = '2020-01-01 00:00:00.000000'")
+            database.execute("update trial_heartbeats set heartbeat = '2020-01-01 00:00:00.000000'")
 
     def __call__(self, *options) -> dict:
         """The entry that the search writes."""
@@ -232,10 +239,7 @@ def test_interrupted_search_goes_on(search):
     assert len(search.logs()) == 3  # the interrupted training went on in its folder
 
 
-def test_killed_search_goes_on(search, monkeypatch):
-    monkeypatch.setattr(grid_search, "BEAT", 1)
-    monkeypatch.setattr(grid_search, "GRACE", 2)
-
+def test_killed_search_goes_on(search):
     def kill(run):
         if len(search.points()) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -246,6 +250,7 @@ def test_killed_search_goes_on(search, monkeypatch):
     process.join()
     assert process.exitcode == -signal.SIGKILL
     first = search.points()
+    search.make_silent()
     search.before = lambda run: None
     entry = search("1,2,3")
     assert sorted(search.points()[2:]) == sorted({"1", "2", "3"} - {first[0]})  # finished: the first alone
@@ -253,17 +258,23 @@ def test_killed_search_goes_on(search, monkeypatch):
     assert len(search.logs()) == 3
 
 
-def test_point_of_another_process_is_left_to_it_while_it_lives(search, monkeypatch, capsys):
-    monkeypatch.setattr(grid_search, "BEAT", 1)
-    monkeypatch.setattr(grid_search, "GRACE", 2)
+def test_point_of_another_process_is_left_to_it_while_it_lives(search, monkeypatch):
+    said = []
+
+    def say(message):
+        said.append(message)
+        if "waited for" in message:
+            search.make_silent()
+
+    monkeypatch.setattr(grid_search, "say", say)
     other = search.joined()
     trial = other.study.ask({name: optuna.distributions.CategoricalDistribution(v) for name, v in other.grid.items()})
     other.study._storage.record_heartbeat(trial._trial_id)  # its last one
-    other.queue_again(other.study, other.study.get_trials()[0])  # as two processes at once might
+    queue_again(other.study, other.study.get_trials()[0])  # as two processes at once might
     entry = search()
     assert sorted(search.points()) == ["1", "2", "3"] and search.points()[-1] == trial.params["log.p"]
     assert entry["origin"]["trials"] == {"complete": 3, "pruned": 0, "failed": 0}
-    assert "waited for" in capsys.readouterr().out
+    assert sum("waited for" in message for message in said) == 1
 
 
 def test_interrupted_trial_is_waited_for_until_it_is_queued_again(search):
@@ -274,7 +285,7 @@ def test_interrupted_trial_is_waited_for_until_it_is_queued_again(search):
     worker.start()
     worker.join(0.5)
     assert worker.is_alive()
-    other.queue_again(other.study, other.study.get_trials()[0])
+    queue_again(other.study, other.study.get_trials()[0])
     worker.join()
     assert search.points() == ["1"]
 
@@ -286,7 +297,7 @@ def test_result_that_comes_too_late_is_left_out(search, capsys):
         other = search.joined("1")
         [trial] = other.study.get_trials()
         other.study._storage.set_trial_state_values(trial._trial_id, optuna.trial.TrialState.FAIL)
-        other.queue_again(other.study, trial)
+        queue_again(other.study, trial)
         search.before = lambda run: None
 
     search.before = late
@@ -332,10 +343,32 @@ def test_a_process_that_dies_before_its_first_sign_of_life_blocks_no_search(sear
     """Optuna counts a trial as stale by its last sign of life alone."""
     joined = search.joined("1,2")
     joined.study.ask({"log.p": optuna.distributions.CategoricalDistribution(["1", "2"])})
-    with sqlite3.connect(search.folder / "runs" / "search.db") as database:
-        database.execute("update trials set datetime_start = '2020-01-01 00:00:00.000000'")
+    search.make_silent()
     search("1,2")
     assert sorted(search.points()) == ["1", "2"]
+
+
+def test_a_trial_in_a_dead_ones_place_is_not_taken_for_alive(search):
+    joined = search.joined("1")
+    trial = joined.study.ask({"log.p": optuna.distributions.CategoricalDistribution(["1"])})
+    trial.set_user_attr("alive", True)
+    assert joined.tell(trial, optuna.trial.TrialState.FAIL, failed="no space left")
+    queue_again(joined.study, joined.study.get_trials()[0])
+    [_, again] = joined.study.get_trials()
+    assert again.state.name == "WAITING" and again.params == {"log.p": "1"} and not again.user_attrs
+
+
+@pytest.mark.parametrize("before_the_call", [True, False])
+def test_a_dead_trial_is_queued_once_whoever_finds_it(search, monkeypatch, before_the_call):
+    """Two find it at once: for the second it is over, before its call or within it."""
+    first, second = search.joined("1"), search.joined("1")
+    first.study.ask({"log.p": optuna.distributions.CategoricalDistribution(["1"])})
+    search.make_silent()
+    late, name = (second.study, "tell") if before_the_call else (second.study._storage, "set_trial_state_values")
+    call = getattr(late, name)
+    monkeypatch.setattr(late, name, lambda *arguments: (first.by_point(), call(*arguments))[1])
+    second.by_point()
+    assert [trial.state.name for trial in first.study.get_trials()] == ["FAIL", "WAITING"]
 
 
 def test_study_of_other_data_is_refused(search):

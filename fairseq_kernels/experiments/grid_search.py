@@ -163,7 +163,6 @@ class Search:
         # the n-th trial is the n-th point, in an order that must be the same everywhere
         sampler = optuna.samplers.GridSampler(grid, seed=1)
         sampler.after_trial = lambda *arguments: None  # at the last point it ends Study.optimize: not at work here
-        self.queue_again = storage.get_heartbeat_stale_trial_callback()
         self.study = optuna.create_study(
             storage=storage,
             study_name=args.study or self.key,
@@ -208,9 +207,8 @@ class Search:
         """The trial that counts of each point that has one."""
         optuna.storages.fail_stale_trials(self.study)  # and queues their points again
         for trial in self.study.get_trials(deepcopy=False):
-            if never_alive(trial):
-                self.tell(trial.number, TrialState.FAIL)
-                self.queue_again(self.study, trial)
+            if never_alive(trial) and self.tell(trial.number, TrialState.FAIL):
+                queue_again(self.study, trial)
         order = [TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING, TrialState.PRUNED, TrialState.COMPLETE]
         trials = sorted(self.study.get_trials(), key=lambda t: (order.index(t.state), "failed" in t.user_attrs))
         found = {trial.system_attrs.get("grid_id"): trial for trial in trials}
@@ -221,7 +219,7 @@ class Search:
         """All points, those that failed before too."""
         for trial in self.by_point().values():
             if trial.state == TrialState.FAIL:
-                self.queue_again(self.study, trial)
+                queue_again(self.study, trial)
         jobs = environments(self.args.jobs)[: self.points]
         with ThreadPoolExecutor(len(jobs)) as pool:
             try:
@@ -261,20 +259,28 @@ class Search:
             say(f"{label}: pruned")
             self.tell(trial, TrialState.PRUNED)
         except Stopped:
-            self.tell(trial, TrialState.FAIL)
-            self.queue_again(self.study, self.study.get_trials()[trial.number])
+            if self.tell(trial, TrialState.FAIL):
+                queue_again(self.study, self.study.get_trials()[trial.number])
         except optuna.exceptions.UpdateFinishedTrialError:
             say(f"{label}: had shown no sign of life and was given to another process")
         except (Failed, ValueError, OSError) as error:
             say(f"{label}: failed: {error}")
-            trial.set_user_attr("failed", str(error))
-            self.tell(trial, TrialState.FAIL)
+            self.tell(trial, TrialState.FAIL, failed=str(error))
         else:
             say(f"{label}: valid ppl {value:g}")
             self.tell(trial, TrialState.COMPLETE, value)
 
-    def tell(self, trial: Union["Trial", int], state: "TrialState", value: Optional[float] = None) -> None:
-        self.study.tell(trial, value, state, skip_if_finished=True)
+    def tell(
+        self, trial: Union["Trial", int], state: "TrialState", value: Optional[float] = None, **attributes: str
+    ) -> bool:
+        """False if the trial is over already: another process or thread has given it up for dead."""
+        try:
+            for name, attribute in attributes.items():
+                trial.set_user_attr(name, attribute)
+            self.study.tell(trial, value, state)
+        except (optuna.exceptions.UpdateFinishedTrialError, ValueError):  # the latter if it was over before the call
+            return False
+        return True
 
     def value(self, trial: "Trial", environment: Dict[str, str]) -> float:
         """Best perplexity on the development set."""
@@ -364,6 +370,12 @@ class Search:
         return {"kernel_params": self.kernel_params(best.params), "origin": origin}
 
 
+def queue_again(study: "optuna.Study", trial: "FrozenTrial") -> None:
+    """A new trial of a point, without what the old one has told: a sign of life, a failure."""
+    point = {"params": trial.params, "distributions": trial.distributions, "system_attrs": trial.system_attrs}
+    study.add_trial(optuna.create_trial(state=TrialState.WAITING, **point))
+
+
 def never_alive(trial: "FrozenTrial") -> bool:
     """Whether its process has died before its first sign of life: Optuna itself would wait for such a one for ever."""
     silent = trial.state == TrialState.RUNNING and "alive" not in trial.user_attrs
@@ -404,7 +416,7 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
                     engine_kwargs={"connect_args": connect, "pool_pre_ping": True},
                     heartbeat_interval=BEAT,
                     grace_period=GRACE,
-                    heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+                    heartbeat_stale_trial_callback=queue_again,
                 )
         except ImportError:
             raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'fairseq_kernels[search]'") from None
