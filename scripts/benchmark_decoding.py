@@ -8,8 +8,8 @@ Each round times every model once; the table has the fastest round's seconds and
 """
 
 import argparse
-import json
 import os
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -22,6 +22,8 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels  # noqa: F401  (registers the models)
 from fairseq_kernels.analysis.measurement import provenance
+from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 
@@ -54,10 +56,13 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    parser.add_argument("--out", type=Path, help="JSON file, gets the record after its others")
     args = parser.parse_args()
     if not os.path.isdir(args.data):
         parser.error(f"data folder {args.data} not found")
+    if args.out:
+        with one_line_errors():
+            load(args.out)  # a damaged file is told before the measurement
     torch.manual_seed(1)
     parser = options.get_generation_parser()
     task = tasks.setup_task(options.parse_args_and_arch(parser, [args.data, "--task", "translation"]))
@@ -91,12 +96,12 @@ def main() -> None:
     if args.out:
         settings = {key: value for key, value in vars(args).items() if key not in ("out", "data")}
         record = {
-            "command": "python scripts/benchmark_decoding.py DATA_BIN",
+            "command": shlex.join(["python", "scripts/benchmark_decoding.py", *sys.argv[1:]]),
             "settings": {**settings, "words": len(task.target_dictionary)},
             "made": provenance(),
             "rows": rows,
         }
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        append(args.out, record)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ the layer built and one step done (on a GPU: of torch's allocations).
 """
 
 import argparse
-import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional
@@ -23,6 +23,8 @@ from torch import nn
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.analysis.plotting import file_pyplot
+from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 LEARNING_RATE = 1e-3
@@ -302,11 +304,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
     parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
-    parser.add_argument("--out", type=Path, help="folder for output_layer.json and the plots")
+    parser.add_argument(
+        "--out", type=Path, help="folder for the plots and output_layer.json, which gets the record after its others"
+    )
     args = parser.parse_args()
     for name in ("tokens", "words", "dim", "rounds", "steps"):
         if getattr(args, name) < 1:
             parser.error(f"--{name} {getattr(args, name)} is not allowed: give 1 or more")
+    if args.out:
+        with one_line_errors():
+            load(args.out / "output_layer.json")  # a damaged file is told before the measurement
     comparisons = COMPARISONS + (ON_CUDA if args.device != "cpu" else [])
     if args.only:
         settings = [Setting(name, args.tokens, args.words, args.dim) for name in args.only]
@@ -323,14 +330,14 @@ def main() -> None:
         for axis, sweep in sweeps.items():
             plot([{**rows[setting], **labels} for setting, labels in sweep.items()], axis, args.out / f"{axis}.svg")
         record = {
-            "command": " ".join(["python", "scripts/benchmark_output_layer.py", *sys.argv[1:]]),
+            "command": shlex.join(["python", "scripts/benchmark_output_layer.py", *sys.argv[1:]]),
             "device": args.device,
             "dtype": args.dtype,
             "made": provenance(args.threads),
             "comparisons": ratios,
             "rows": list(rows.values()),
         }
-        (args.out / "output_layer.json").write_text(json.dumps(record, indent=1) + "\n")
+        append(args.out / "output_layer.json", record)
 
 
 if __name__ == "__main__":

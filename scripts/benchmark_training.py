@@ -15,9 +15,9 @@ through all rows in turn. Memory is the peak of the process over its level just 
 import argparse
 import contextlib
 import io
-import json
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import warnings
@@ -26,6 +26,8 @@ from pathlib import Path
 import torch
 
 from fairseq_kernels.analysis.measurement import measured, provenance
+from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.experiments.results import append, load
 
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
 SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
@@ -115,10 +117,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="", choices=["", "fp16", "amp"])
     parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
-    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    parser.add_argument("--out", type=Path, help="JSON file, gets the record after its others")
     args = parser.parse_args()
     if args.data and not os.path.isfile(os.path.join(args.data, "dict.txt")):
         parser.error(f"--data {args.data} has no dict.txt; give the data-bin folder that prepare-swb.sh made")
+    if args.out:
+        with one_line_errors():
+            load(args.out)  # a damaged file is told before the measurement
     tokens, results = args.batch_size * args.length, []
     model = [*MODEL, *(word for option in SIZES for word in (option, str(args.dim)))]
     with tempfile.TemporaryDirectory() as folder:
@@ -150,12 +155,12 @@ def main() -> None:
         )
     if args.out:
         record = {
-            "command": " ".join(["python", "scripts/benchmark_training.py", *sys.argv[1:]]),
+            "command": shlex.join(["python", "scripts/benchmark_training.py", *sys.argv[1:]]),
             "settings": {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": model},
             "made": provenance(args.threads),
             "rows": results,
         }
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        append(args.out, record)
 
 
 if __name__ == "__main__":

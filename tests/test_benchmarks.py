@@ -22,7 +22,7 @@ def test_output_layers(tmp_path):
     sizes = ("--tokens", 4096, "--words", 300, "--dim", 8)
     result = run("benchmark_output_layer.py", "--only", *names, *sizes, *SMALL, "--out", tmp_path)
     assert result.returncode == 0, result.stderr
-    record = json.loads((tmp_path / "output_layer.json").read_text())
+    [record] = json.loads((tmp_path / "output_layer.json").read_text())
     rows = {row["implementation"]: row for row in record["rows"]}
     assert list(rows) == names
     assert all("error" not in row and row["seconds"] > 0 and len(row["steps"]) == 1 for row in rows.values())
@@ -42,9 +42,12 @@ def test_an_implementation_that_fails_does_not_stop_the_others(tmp_path):
 
 def test_training_steps(tmp_path):
     options = ("--rows", "stock", "lin", "--words", 100, "--batch-size", 2, "--length", 4)
+    (tmp_path / "speed.json").write_text('[{"command": "an earlier one"}]')
     result = run("benchmark_training.py", *options, *SMALL, "--out", tmp_path / "speed.json")
     assert result.returncode == 0, result.stderr
-    first, second = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    *before, record = json.loads((tmp_path / "speed.json").read_text())
+    assert before == [{"command": "an earlier one"}]
+    first, second = record["rows"]
     assert (first["row"], first["speed_ratio"], second["row"]) == ("stock", 1.0, "lin")
     assert second["words_per_second"] == pytest.approx(8 / min(second["steps"]), rel=0.05)
 
@@ -53,3 +56,12 @@ def test_training_steps(tmp_path):
 def test_a_wrong_option_is_one_line(script):
     result = run(script, "--rounds", "few")
     assert result.returncode == 2 and "--rounds" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("script", ["benchmark_output_layer.py", "benchmark_training.py"])
+def test_a_damaged_file_is_told_before_the_measurement(script, tmp_path):
+    (tmp_path / "output_layer.json").write_text("{")
+    out = tmp_path if script == "benchmark_output_layer.py" else tmp_path / "output_layer.json"
+    result = run(script, *SMALL, "--out", out)
+    assert result.returncode and not result.stdout
+    assert "output_layer.json is damaged" in result.stderr and "Traceback" not in result.stderr

@@ -26,6 +26,7 @@ from fairseq_kernels.analysis.disambiguation import (
     questions,
     report,
 )
+from fairseq_kernels.analysis.markdown import escaped
 from fairseq_kernels.analysis.reading import Reading, read
 
 # clusters
@@ -334,7 +335,7 @@ def test_report(record):
 
 
 def test_markdown_keeps_words():
-    assert module.escaped(r"<unk> a*b c_d | \ `") == r"\<unk> a\*b c\_d \| \\ \`"
+    assert escaped(r"<unk> a*b c_d | \ ` [x]") == r"\<unk\> a\*b c\_d \| \\ \` \[x\]"
 
 
 # the program

@@ -27,6 +27,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..output_layers import GeneralizedSoftmax
+from .markdown import escaped, markdown_table
 from .measurement import provenance
 from .reading import Reading, named_checkpoint, read
 
@@ -271,29 +272,32 @@ def report(record: Dict) -> str:
         "Accuracy (%) and mean log-likelihood (nats) are within the clusters. In brackets: intervals of "
         f"{record['confidence']:.0%} from {record['resamples']:,} resamples of lines; bold: 0 is not in them.",
         "",
-        f"| model | perplexity | accuracy | log-likelihood | accuracy − {baseline}'s | log-likelihood − {baseline}'s "
-        f"| right where {baseline} is wrong | wrong where {baseline} is right |",
-        "| --- " * 8 + "|",
     ]
+    header = ["model", "perplexity", "accuracy", "log-likelihood"]
+    header += [f"accuracy − {baseline}'s", f"log-likelihood − {baseline}'s"]
+    header += [f"right where {baseline} is wrong", f"wrong where {baseline} is right"]
+    rows = []
     for name, model in record["models"].items():
         cells = [name, f"{model['perplexity']:.1f}", f"{100 * model['accuracy']:.2f}", f"{model['log_likelihood']:.4f}"]
         if name in others:
             differences, alone_right = model["differences"], model["alone_right"]
             cells += [signed(differences["accuracy"], 100, 2), signed(differences["log_likelihood"], 1, 4)]
             cells += [f"{alone_right[winner]['number']:,}" for winner in (name, baseline)]
-        lines.append(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |")
-    lines += ["", "The tightest clusters:", ""]
+        rows.append(cells + [""] * (len(header) - len(cells)))
+    lines += [markdown_table(header, rows), "The tightest clusters:", ""]
     lines += [f"- {escaped(', '.join(cluster))}" for cluster in record["clusters"][:SHOWN]]
     for name in others:
         for winner, loser in ((name, baseline), (baseline, name)):
             alone = record["models"][name]["alone_right"][winner]
             lines += ["", f"{winner} right, {loser} wrong: {alone['number']:,} times."]
             if alone["examples"]:
+                rows = [
+                    [who, f"{escaped(example['context'])} **{escaped(word)}**"]
+                    for example in alone["examples"]
+                    for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items()
+                ]
                 lines[-1] += " Where their log-likelihoods differ most:"
-                lines += ["", "| Model | Prediction |", "| --- | --- |"]
-            for example in alone["examples"]:
-                for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items():
-                    lines.append(f"| {who} | {escaped(example['context'])} **{escaped(word)}** |")
+                lines += ["", markdown_table(["Model", "Prediction"], rows).rstrip("\n")]
     return "\n".join(lines) + "\n"
 
 
@@ -307,11 +311,6 @@ def interval(difference: Dict, unit: float, digits: int) -> str:
     """``+0.12 [-0.30, +0.54]``."""
     mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
-
-
-def escaped(text: str) -> str:
-    """Words as they are, in Markdown."""
-    return re.sub(r"([\\`*_<|])", r"\\\1", text)
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

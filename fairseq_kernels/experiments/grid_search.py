@@ -31,9 +31,9 @@ from ..analysis.training_log import read_curves
 from ..errors import one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .data import Corpus
-from .results import exclusive
+from .files import exclusive, write_json
 from .runner import OWN, Stopped, environments, interruptible, parse_with_extra, say
-from .runs import Failed, Pruned, Run, write_json
+from .runs import Failed, Pruned, Run
 from .searched import SEARCHED, add_searched, key, load_searched
 from .tables import ROOT
 
@@ -419,7 +419,7 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
                     heartbeat_stale_trial_callback=queue_again,
                 )
         except ImportError:
-            raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'fairseq_kernels[search]'") from None
+            raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'psycopg[binary]'") from None
         except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
             if left and isinstance(error, (IntegrityError, ProgrammingError)):  # another machine is making them
                 time.sleep(1)
@@ -480,7 +480,7 @@ def main() -> None:
     with one_line_errors():
         args = parse(sys.argv[1:])
         if optuna is None:
-            raise ValueError("a search needs Optuna: pip install 'fairseq_kernels[search]', or bash scripts/setup.sh")
+            raise ValueError("a search needs Optuna: pip install optuna, or bash scripts/setup.sh")
         grid = parse_grid(default_grid(args.kernel) if args.grid is None else args.grid, args.kernel)
         corpus = Corpus.at(args.data)
         if args.updates is None:

@@ -10,6 +10,7 @@ from typing import Dict, List, Sequence, Tuple
 
 import jinja2
 
+from ..analysis.markdown import escaped, markdown_table
 from ..errors import one_line_errors
 from . import tables
 from .analyses import ANALYSES, AnalysisTable, load_analyses
@@ -73,15 +74,6 @@ def section_in_markdown(part: Section, source: str) -> str:
         text += "\n" + markdown_table(["", "corpus", "mean mixture weights", METRICS["pi_variance_pp2"][0]], rows)
     text += "\n" + "".join(f"- {escaped(sentence)}\n" for sentence in part.spread)
     return f"{text}\n{escaped(part.made)} One row's command:\n\n```\n{part.command}\n```\n"
-
-
-def markdown_table(header: List[str], rows: List[List[str]]) -> str:
-    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *rows])
-
-
-def escaped(text: str) -> str:
-    """As Markdown that shows just this."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
 def in_readme(

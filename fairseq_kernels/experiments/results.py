@@ -1,17 +1,14 @@
 """``results/TABLE.json``: a list of objects, one a figure, that several processes may add to."""
 
-import fcntl
-import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence
 
-from .runs import Run, read_json, write_json
+from .files import exclusive, read_json, write_json
+from .runs import Run
 from .tables import Row, Table
 
 RUN_KEY = ("name", "corpus", "data", "profile", "seed", "config")
 KEY = (*RUN_KEY, "split", "metric", "baseline")
-LOCK = ".lock"
 
 
 def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
@@ -67,6 +64,12 @@ def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] 
         write_json(path, [kept[values] for values in sorted(kept, key=place)])
 
 
+def append(path: Path, record: Dict) -> None:
+    """Puts a benchmark's record after the others in a file."""
+    with exclusive(path.parent):
+        write_json(path, [*load(path), record])
+
+
 def load(path: Path) -> List[Dict]:
     """A results file's objects; none if there is no file.
 
@@ -77,15 +80,3 @@ def load(path: Path) -> List[Dict]:
     if not (isinstance(content, list) and all(isinstance(entry, dict) for entry in content)):
         raise ValueError(f"{path} holds no list of objects; move it away")
     return content
-
-
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """One process at a time writes in the folder, on all machines that share it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks files, not folders
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

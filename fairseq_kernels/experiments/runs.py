@@ -20,6 +20,7 @@ from ..analysis.measurement import commit, provenance
 from ..analysis.model_state import training_seconds, updates
 from ..analysis.training_log import read_curves
 from .data import Corpus
+from .files import read_json, write_json
 from .tables import ROOT
 
 TRAINED = "| done training in "  # in fairseq-train's log
@@ -322,26 +323,3 @@ def mend_checkpoints(folder: Path) -> None:
         if copy.is_file() and not zipfile.is_zipfile(copy):
             source = newest or next((other for other in copies if zipfile.is_zipfile(other)), None)
             copy.unlink() if source is None else shutil.copyfile(source, copy)
-
-
-def read_json(path: Path):
-    """
-    Raises:
-        ValueError: the file is damaged.
-    """
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
-
-
-def write_json(path: Path, content) -> None:
-    """Whole or not at all."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text)
-    part.replace(path)

@@ -5,8 +5,7 @@ from typing import Dict, Optional
 
 import yaml
 
-from .results import exclusive
-from .runs import write_text
+from .files import exclusive, write_text
 from .tables import ROOT
 
 SEARCHED = ROOT / "configs" / "searched.yaml"

@@ -8,7 +8,8 @@ from fairseq.data import Dictionary
 
 from ..analysis.measurement import provenance
 from ..word_counts import word_counts
-from .runs import Run, write_json
+from .files import write_json
+from .runs import Run
 
 
 class UnigramRun(Run):
