@@ -18,7 +18,7 @@ find_python() {
 # fairseq's commands, without the warnings of its own use of torch.
 fairseq() { local command=$1; shift; "$PY" -W ignore -m "fairseq_cli.$command" "$@" --user-dir "$USER_DIR"; }
 
-# Sets DEVICE to the flags of the device at hand: a GPU with bf16 where it can, else the CPU.
+# Sets DEVICE to the flags of the device at hand: none for a GPU, else those of the CPU.
 find_device() {
     DEVICE=()
     if [ -z "${FOUND_DEVICE:-}" ]; then

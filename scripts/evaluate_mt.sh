@@ -8,7 +8,7 @@
 # CHECKPOINT.SUBSET.gen.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help | "") usage 2 7; exit $([ -n "${1:-}" ] && echo 0 || echo 2) ;; esac
+case "${1:-}" in -h | --help | "") usage 2 8; exit $([ -n "${1:-}" ] && echo 0 || echo 2) ;; esac
 [ $# -ge 2 ] || die "give the folder of the data and a checkpoint, as in evaluate_mt.sh data/multi30k checkpoints/lin/checkpoint_best.pt"
 data=$1 checkpoint=$2 subset=test options=()
 shift 2

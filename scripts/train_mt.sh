@@ -12,7 +12,7 @@
 #   --dry-run         the fairseq-train command alone, not run
 #   --save-dir DIR    checkpoints, and log in DIR/train.log; started again it continues from DIR's last checkpoint
 #
-# On a GPU add --fp16, or --amp for bf16. All other options go to fairseq-train, after those of the profile, and win
+# On a GPU add --fp16 or --amp. All other options go to fairseq-train, after those of the profile, and win
 # over them.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"

@@ -269,8 +269,9 @@ def test_record(record, lm_data, checkpoints):
         with torch.no_grad():
             p = reading.layer.double()(reading.features.double()).exp()
         right, log_likelihood, lines = [], [], set()
-        for line, words in enumerate(reading.lines()):
-            for position in range(words.start, words.stop):
+        starts = [*np.flatnonzero(reading.positions == 0), len(reading.words)]
+        for line, (start, stop) in enumerate(zip(starts, starts[1:])):
+            for position in range(start, stop):
                 word = names[reading.words[position]]
                 if word in cluster_of:
                     inside = {other: float(p[position, names.index(other)]) for other in cluster_of[word]}

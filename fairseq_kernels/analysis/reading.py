@@ -3,7 +3,7 @@
 import argparse
 import logging
 from pathlib import Path
-from typing import List, NamedTuple, Tuple
+from typing import NamedTuple, Tuple
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -25,11 +25,6 @@ class Reading(NamedTuple):
     features: Tensor  # (N, d) context vector before each word
     words: Tensor  # (N,)
     positions: Tensor  # (N,) of each word in its line, from 0
-
-    def lines(self) -> List[slice]:
-        """The words of each line of the text, ``</s>`` included."""
-        starts = (self.positions == 0).nonzero().flatten().tolist()
-        return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(self.words)])]
 
 
 @torch.no_grad()

@@ -19,7 +19,8 @@ class KerBSCrossEntropyConfig(FairseqDataclass):
 
 @register_criterion("kerbs_cross_entropy", dataclass=KerBSCrossEntropyConfig)
 class KerBSCrossEntropy(OutputLayerCriterion):
-    """-sum_n log p(y_n). Logs the mean theta, the words with several senses and how many senses have moved so far."""
+    """-sum_n log p(y_n). Logs the mean theta, and the numbers of words with several senses, of senses in use and of
+    those moved so far."""
 
     registered_name = "kerbs_cross_entropy"
     needs = "it needs --output-layer kerbs, with --arch kernel_lstm_lm, kernel_transformer_lm or kernel_transformer"

@@ -21,7 +21,7 @@ PAPER_KERNELS = {
         Wavelet,
     )
 }
-# And the two that they and de Brebisson & Vincent compare to.
+# And two more: Kanai et al. (2018), which they discuss, and de Brebisson & Vincent (2016, Table 5).
 KERNELS = {**PAPER_KERNELS, **{kernel.name: kernel for kernel in (Sigsoftmax, Absolute)}}
 
 __all__ = [

@@ -242,7 +242,7 @@ class Wavelet(DistanceKernel):
         bell = falling(distance / -b)
         wave = distance.div_(a).cos().mul_(bell)
         scores = wave.clone() if learned else wave
-        # dS/dD = -dS/dphase - wave / b, where phase = D / a has a factor 1 / a
+        # dS/dD = -sin(D / a) bell / a - wave / b
         tilt = distance.sin_().mul_(bell).div_(-a)
         slope = tilt.clone() if learned else tilt
         slope.sub_(wave, alpha=1 / b)

@@ -74,7 +74,7 @@ class Sigsoftmax(Kernel):
 
 
 class Absolute(Kernel):
-    """S = |g|, the "softmax of absolute values" of de Brebisson & Vincent (2016, Table 5)."""
+    """S = |g|, the softmax of the outputs' absolute values in de Brebisson & Vincent (2016, Table 5)."""
 
     name = "abs"
 

@@ -75,7 +75,7 @@ def kerbs(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) ->
 
 
 OUTPUT_LAYERS = {"kernels": kernel_mixture, "taylor": taylor, "spherical": spherical, "kerbs": kerbs}
-# the bias of each when nothing is said; that of kernels is the stock model's
+# the bias of each when nothing is said; kernels have one in language models alone
 DEFAULT_BIAS = {"taylor": "prior", "spherical": "prior", "kerbs": "false"}
 
 

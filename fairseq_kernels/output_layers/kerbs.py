@@ -146,7 +146,7 @@ class KerBSoftmax(OutputLayer):
         return (2 * self.num_senses + 3 * self.num_embeddings) * dtype.itemsize
 
     def summary(self) -> Dict[str, Tensor]:
-        """For logs: the mean theta, words of several senses, senses moved so far, each a scalar."""
+        """For logs: the mean theta, words of several senses, senses in use, senses moved so far, each a scalar."""
         several = (torch.bincount(self.sense_word, minlength=self.num_embeddings) > 1).sum().float()
         found = {"words_of_several_senses": several}
         if self.theta is not None:
