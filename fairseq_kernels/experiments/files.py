@@ -1,0 +1,45 @@
+"""Files that interruptions leave whole, and that several processes write."""
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator
+
+LOCK = ".lock"
+
+
+def read_json(path: Path):
+    """
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
+
+
+def write_json(path: Path, content) -> None:
+    """Whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text)
+    part.replace(path)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """One process at a time writes in the folder, on all machines that share it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks files, not folders
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
