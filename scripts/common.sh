@@ -25,7 +25,12 @@ find_device() {
         FOUND_DEVICE=$("$PY" -c 'import torch; print("cuda" if torch.cuda.is_available() else "cpu")')
         export FOUND_DEVICE
     fi
-    [ $FOUND_DEVICE = cuda ] || DEVICE=(--cpu)
+    if [ $FOUND_DEVICE != cuda ]; then
+        DEVICE=(--cpu)
+        # else glibc gives work space back to the system and gets it anew, page by page, at each step
+        export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
+        export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
+    fi
 }
 
 # need_option NAME VALUE: an option's value must be there.
