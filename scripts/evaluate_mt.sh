@@ -4,8 +4,8 @@
 #
 #   bash scripts/evaluate_mt.sh DATA_DIR CHECKPOINT [--gen-subset valid] [fairseq-generate options]
 #
-# DATA_DIR is the folder that a data-prep script made, with data-bin and test.ref.LANG. The decoding goes to
-# CHECKPOINT.SUBSET.gen.
+# DATA_DIR is the folder that a data-prep script made, with data-bin (or its files) and test.ref.LANG. The decoding
+# goes to CHECKPOINT.SUBSET.gen.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help | "") usage 2 8; exit $([ -n "${1:-}" ] && echo 0 || echo 2) ;; esac
@@ -18,17 +18,19 @@ while [ $# -gt 0 ]; do
         *) options+=("$1"); shift ;;
     esac
 done
-need_data "$data/data-bin"
+bin=$data
+[ -d "$data/data-bin" ] && bin=$data/data-bin
+need_data "$bin"
 [ -f "${checkpoint%%:*}" ] || die "checkpoint '$checkpoint' not found; give a .pt file that train_mt.sh made"
 find_python
 find_device
-target=$(ls "$data/data-bin" | sed -n "s/^$subset\.\([a-z]*\)-\([a-z]*\)\.\2\.idx$/\2/p" | head -1)
+target=$(ls "$bin" | sed -n "s/^$subset\.\([^.]*\)-\([^.]*\)\.\2\.idx$/\2/p" | head -1)
 reference=$data/$subset.ref.$target
 [ -f "$reference" ] || die "no reference '$reference'; subsets with one: $(cd "$data" && ls ./*.ref.* 2>/dev/null | tr '\n' ' ')"
 bpe=subword_nmt
 grep -q '▁' "$data/$subset.$target" 2>/dev/null && bpe=sentencepiece
 out=${checkpoint##*:}.$subset.gen
-fairseq generate "$data/data-bin" --task translation --path "$checkpoint" --gen-subset "$subset" --beam 5 \
+fairseq generate "$bin" --task translation --path "$checkpoint" --gen-subset "$subset" --beam 5 \
     --remove-bpe=$bpe --max-tokens 8000 --required-batch-size-multiple 1 "${DEVICE[@]}" ${options[@]+"${options[@]}"} >"$out.part" || die "fairseq-generate failed; see above"
 mv "$out.part" "$out"
 grep -a '^Generate ' "$out" | sed 's/^/tokenised (fairseq): /'

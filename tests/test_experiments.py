@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_kernels.experiments import results, runner
+from fairseq_kernels.experiments import mixtures, results, runner, runs
 from fairseq_kernels.experiments.analyses import linear_weight, load_analyses
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.report import html, markdown
@@ -112,7 +113,10 @@ def test_figures_tell_how_they_were_made(finished, corpus):
     figure = found[2]
     assert figure["corpus"] == "toy" and figure["profile"] == "cpu" and figure["seed"] == 1 and figure["paper"] == 46.8
     assert 5 < figure["value"] < 24
-    assert figure["command"].startswith("bash scripts/train_lm.sh") and "evaluate_lm.sh" in figure["command"]
+    for figure_, split in ((figure, "test"), (found[3], "valid")):
+        train, evaluate = figure_["command"].split("; ")
+        assert train.startswith("bash scripts/train_lm.sh") and evaluate.startswith("bash scripts/evaluate_lm.sh")
+        assert evaluate.endswith(f" --gen-subset {split}")
     origin = figure["provenance"]
     assert origin["data"] == Corpus.at(corpus).fingerprint and origin["config"] == " ".join(
         ["--kernels", "lin", *SHORT]
@@ -376,9 +380,58 @@ def test_splits_are_looked_for_before_a_training(missing, said, corpus, tmp_path
         Corpus.at(other).check()
 
 
-def test_references_are_looked_for_before_a_training(mt_data):
-    with pytest.raises(ValueError, match="has no reference test.ref.LANGUAGE"):
+def test_references_are_looked_for_before_a_training(mt_data, tmp_path):
+    with pytest.raises(ValueError, match="has no reference test.ref.en;"):
         Corpus.at(mt_data).check()
+    here = tmp_path / "toy"
+    shutil.copytree(mt_data, here)  # without a data-bin in it
+    (here / "test.ref.de").touch()
+    with pytest.raises(ValueError, match="has no reference test.ref.en;"):
+        Corpus.at(here).check()
+    (here / "test.ref.en").touch()
+    Corpus.at(here).check()
+    for path in here.glob("*.de-en.*"):
+        path.rename(here / path.name.replace("de-en", "de-pt_BR").replace(".en.", ".pt_BR."))
+    with pytest.raises(ValueError, match="has no reference test.ref.pt_BR;"):
+        Corpus.at(here).check()
+
+
+def test_scripts_know_the_same_folders(mt_data, tmp_path):
+    """The target's name and the folder of the binarised data: without a reference the error tells what is found."""
+    here = tmp_path / "toy"
+    shutil.copytree(mt_data, here)
+    for path in here.glob("test.de-en.*"):
+        path.rename(here / path.name.replace("de-en", "de-pt_BR").replace(".en.", ".pt_BR."))
+    (here / "checkpoint.pt").touch()
+    command = ["bash", ROOT / "scripts" / "evaluate_mt.sh", here, here / "checkpoint.pt"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2 and f"no reference '{here}/test.ref.pt_BR'" in result.stderr
+
+
+def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypatch, tmp_path):
+    """fairseq may have chosen it by another value than perplexity."""
+    valid = {"loss": {10: 5.0, 20: 4.0}, "ppl": {10: 30.0, 20: 31.0}, "pi_lin": {10: 0.1, 20: 0.9}}
+    monkeypatch.setattr(runs, "read_curves", lambda log, kind: valid if kind == "valid" else {})
+    monkeypatch.setattr(runs, "training_seconds", lambda checkpoint: 1.0)
+    monkeypatch.setattr(runs, "updates", lambda checkpoint: {"checkpoint_best.pt": 20}[checkpoint.name])
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
+    record = run.record([], {}, {})
+    [weight] = record["metrics"]
+    assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
+    assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
+    assert record["provenance"]["updates"] == 20
+
+
+def test_numbers_that_are_not_finite_are_json(tmp_path):
+    path = tmp_path / "table.json"
+    results.add(path, [{"name": "rbf", "value": math.inf}, {"name": "log", "value": math.nan}], ["rbf", "log"])
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    assert [entry["value"] for entry in json.loads(path.read_text(), parse_constant=refuse)] == ["inf", "nan"]
+    rbf, log = results.load(path)
+    assert rbf["value"] == math.inf and math.isnan(log["value"])
 
 
 # where and how many
@@ -425,6 +478,15 @@ def test_seeds_and_corpora(corpus, mt_data, tmp_path):
         ("unigram", "lm", 1), ("lin", "lm", 1), ("lin", "lm", 2), ("lin", "mt", 1), ("lin", "mt", 2),
     ]  # fmt: skip
     assert len({w.run.folder for w in work}) == 5
+    Arguments.seeds = [2, 3]
+    assert [w.run.seed for w in runs_of(rows[:1], [Corpus.at(corpus)], Arguments)] == [1]  # the same one
+
+
+def test_rows_for_one_kind_of_text(corpus, mt_data, capsys):
+    [row] = load_table("beyond_table").chosen(["2xlin-untied"])
+    assert options_of(row, Corpus.at(mt_data), "cpu") is None
+    assert "2xlin-untied on " in capsys.readouterr().out
+    assert "--untied-projections" in options_of(row, Corpus.at(corpus), "cpu")
 
 
 def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
@@ -436,6 +498,11 @@ def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"kernel_params": "log.p=8", "origin": {}})
     assert options_of(row, here, "cpu") == ("--kernels", "log", "--kernel-params", "log.p=8")
     assert options_of(row, here, "paper") is None
+    capsys.readouterr()
+    other = {"kernel_params": "log.p=8", "origin": {"data": "0123456789ab"}}
+    add_searched(tmp_path / "searched.yaml", "toy/cpu/log", other)
+    assert options_of(row, here, "cpu") is None
+    assert f"the search was on data 0123456789ab, this is {here.fingerprint}: bash" in capsys.readouterr().out
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"origin": {}})
     with pytest.raises(ValueError, match="searched.yaml: toy/cpu/log has no kernel_params"):
         options_of(row, here, "cpu")
@@ -498,7 +565,10 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     assert len(again) == 12 and [f for f in again if f["baseline"].startswith("seed 1")] == found
     [checkpoint] = tmp_path.glob("runs/toy/cpu/3xlin*/seed1/checkpoint_best.pt")
     checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
-    result = call("linear_weight", corpus, tmp_path, "--rows", "mix2", "--", *SHORT)
+    [lin] = (tmp_path / "runs" / "toy" / "cpu").glob("lin_*")
+    shutil.rmtree(lin)
+    result = call("linear_weight", corpus, tmp_path, "--rows", "mix2", "--", *SHORT)  # needs no lin
+    assert "training" not in result.stdout
     assert f"{checkpoint.name} is missing or damaged; move" in result.stdout and result.returncode != 0
     assert "failed: mix2 on toy, seed 1" in result.stderr and "Traceback" not in result.stderr
 
@@ -515,6 +585,13 @@ def test_corpora_have_ranks_of_their_own():
     header, rows = linear_weight(figures)
     assert header[-3:] == ["rank 1-10", "rank 11-20", "rank 11-100"]
     assert [row[-3:] for row in rows] == [["0.10", "", "0.20"], ["0.10", "0.20", ""]]
+
+
+def test_clusters_need_words(corpus, monkeypatch):
+    mixtures.check_clusters(Corpus.at(corpus))
+    monkeypatch.setattr(mixtures, "SIZE", 1000)
+    with pytest.raises(ValueError, match="words to make clusters of 1000 of; give a larger text"):
+        mixtures.check_clusters(Corpus.at(corpus))
 
 
 def test_lin_alone_has_no_linear_weight(corpus, tmp_path):

@@ -474,6 +474,15 @@ def test_configs_that_are_no_mapping_are_refused_before_the_search(search):
     search.configs.write_text("- a\n- list\n")
     with pytest.raises(SystemExit, match="searched.yaml is not a mapping"):
         search()
+    search.configs.unlink()
+    search.configs.mkdir()
+    with pytest.raises(SystemExit, match="searched.yaml is no file"):
+        search()
+    search.configs.rmdir()
+    search.configs = Path("/proc/none/searched.yaml")
+    with pytest.raises(SystemExit, match="--configs /proc/none/searched.yaml can't be written"):
+        search()
+    search.configs = search.folder / "searched.yaml"
     search.configs.write_text("a: b: c\n")
     with pytest.raises(SystemExit, match="searched.yaml is no YAML"):
         search()

@@ -63,6 +63,7 @@ def test_files(monkeypatch, tmp_path, suffix):
     run(monkeypatch, "--out", out, "--kernels", "rbf,log", "--kernel-params", "rbf.gamma=0.1", "--max-distance", 2)
     assert out.stat().st_size > 0
     record = json.loads(out.with_suffix(".json").read_text())
+    assert record["command"].startswith("bash scripts/figure1.sh --out ") and record["provenance"]["versions"]["torch"]
     assert record["gradient_by"] == "distance" and record["graphs"] == graphs("rbf,log", "rbf.gamma=0.1", 2.0)
     assert record["graphs"][0]["hyperparameters"] == {"gamma": 0.1, "scale": 1.0}
 
@@ -75,6 +76,7 @@ MISTAKES = {
     "distance": (("--max-distance", 0), ["--max-distance 0", "> 0"]),
     "suffix": (("--out", "figure.pdf"), ["figure.pdf", ".svg", ".png"]),
     "folder": (("--out", f"{__file__}/figure.svg"), ["figure.svg", "folder"]),
+    "not to be written": (("--out", "/proc/figure.svg"), ["/proc/figure.svg", "folder"]),
 }
 
 

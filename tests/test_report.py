@@ -76,6 +76,32 @@ def test_rows_with_further_options_have_lines_of_their_own(results):
     assert [curve["name"] for curve in found[0].curves] == ["lin (--kernels lin --lr 1)"]
 
 
+def test_a_searched_row_s_name_is_that_of_the_newest_search(results, monkeypatch, tmp_path):
+    with (tmp_path / "configs" / "toy.yaml").open("a") as table:
+        table.write("  - {name: log-searched, searched: log}\n")
+    monkeypatch.setattr(summaries, "SEARCHED", tmp_path / "searched.yaml")
+    old, new = (f"--kernels log --kernel-params log.p={p}" for p in (16, 8))
+    figures = [figure("log-searched", 80.0, config=old), figure("log-searched", 70.0, config=new)]
+    for searched, named in (("8", "70.0"), ("16", "80.0")):
+        (tmp_path / "searched.yaml").write_text(f"swb/cpu/log: {{kernel_params: log.p={searched}}}\n")
+        found = {row[0]: row[2] for row in rows_of(markdown(results(figures)))}
+        assert found["log-searched"] == named and len(found) == 3
+
+
+def test_the_command_is_of_the_shown_split(results):
+    valid = {**figure("lin", 57.0, split="valid"), "command": "bash scripts/evaluate_lm.sh --gen-subset valid"}
+    assert "--gen-subset valid" not in markdown(results([valid, figure("lin", 60.0)]))
+    with (tables.TABLES / "toy.yaml").open("a") as table:
+        table.write("split: valid\n")
+    assert "--gen-subset valid" in markdown(results([figure("lin", 60.0), valid]))
+
+
+def test_models_that_diverged(results):
+    text = markdown(results([figure("lin", math.inf), figure("lin", 60.0, seed=2), figure("log", math.nan)]))
+    cells = {row[0]: row[2] for row in rows_of(text)}
+    assert cells["lin"] == "inf (2)" and cells["log"] == "nan"
+
+
 def test_different_data_under_one_name_are_kept_apart(results):
     curves = [{"name": "lin", "corpus": "swb", "profile": "cpu", "seed": 1, "data": "b", "valid": {"ppl": {"1": 50.0}}}]
     found = results(

@@ -35,7 +35,8 @@ def main() -> None:
 
     detokenise = MosesDetokenizer(lang=args.language).detokenize
     output = [detokenise(line.split()) for line in hypotheses(args.generated)]
-    reference = args.reference.read_text(encoding="utf-8").splitlines()
+    with open(args.reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
+        reference = [line.rstrip("\n") for line in lines]
     if len(output) != len(reference):
         sys.exit(
             f"bleu: error: {len(output)} translations in {args.generated}, {len(reference)} lines in {args.reference}"

@@ -31,6 +31,7 @@ from .markdown import escaped, markdown_table
 from .measurement import provenance
 from .reading import Reading, named_checkpoint, read
 
+SIZE = 5  # words in a cluster
 CHUNK = 512  # positions whose V log-probabilities are in memory at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -193,7 +194,7 @@ def compare(
     data: Path,
     checkpoints: Dict[str, Path],
     split: str = "test",
-    size: int = 5,
+    size: int = SIZE,
     number: Optional[int] = None,
     vocabulary: int = 2000,
     similarity: str = "inner",
@@ -327,7 +328,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="data-bin folder of the models' training")
     parser.add_argument("models", nargs="+", type=named_checkpoint, metavar="NAME=CHECKPOINT", help="lin's first")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--size", type=at_least(2), default=5, help="words in a cluster (5)")
+    parser.add_argument("--size", type=at_least(2), default=SIZE, help=f"words in a cluster ({SIZE})")
     parser.add_argument(
         "--clusters", dest="number", type=at_least(1), metavar="NUMBER", help="how many (of half of the words: 200)"
     )

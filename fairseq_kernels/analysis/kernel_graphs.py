@@ -4,6 +4,8 @@ Figure 1). ``scripts/figure1.sh`` runs it."""
 import argparse
 import json
 import math
+import shlex
+import sys
 from pathlib import Path
 from typing import Dict, List
 
@@ -14,6 +16,7 @@ from ..errors import one_line_errors
 from ..kernels import KERNELS, Kernel
 from ..kernels.distance import DistanceKernel
 from ..kernels.spec import build_kernels, parse_kernels
+from .measurement import provenance
 from .plotting import file_pyplot
 
 OF_DISTANCE = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
@@ -97,13 +100,19 @@ def main() -> None:
         parser.error(f"--out {args.out} is not allowed: give a name that ends in .svg or .png")
     with one_line_errors():
         rows = graphs(args.kernels, args.kernel_params, args.max_distance, args.over)
+    record = {
+        "source": "Gao et al. 2019, Figure 1",
+        "command": shlex.join(["bash", "scripts/figure1.sh", *sys.argv[1:]]),
+        "provenance": provenance(),
+        "gradient_by": args.over,
+        "graphs": rows,
+    }
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
+        plot(rows, args.out, args.over)
+        args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
     except OSError as error:
         parser.error(f"--out {args.out}: {error.strerror}; give a file in a folder that you may write to")
-    record = {"source": "Gao et al. 2019, Figure 1", "gradient_by": args.over, "graphs": rows}
-    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    plot(rows, args.out, args.over)
     print(f"{args.out}\n{args.out.with_suffix('.json')}")
 
 

@@ -5,6 +5,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+KINDS = {"lm": "text of one language", "mt": "parallel text"}
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -46,11 +48,20 @@ class Corpus:
         missing = [split for split in ("train", "valid", "test") if not any(self.binarised.glob(f"{split}.*idx"))]
         if missing:
             lacking = f"{self.binarised} has no {' and no '.join(missing)} text"
-        elif self.kind == "mt" and not any(self.folder.glob("test.ref.*")):
-            lacking = f"{self.folder} has no reference test.ref.LANGUAGE"
+        elif self.kind == "mt" and not (self.folder / f"test.ref.{self.target}").is_file():
+            lacking = f"{self.folder} has no reference test.ref.{self.target or 'LANGUAGE'}"
         else:
             return
         raise ValueError(f"{lacking}; give a folder that a data-prep script made, with train, valid and test")
+
+    @property
+    def target(self) -> str:
+        """Of parallel text, the language that is translated to; "" if the files don't tell."""
+        for path in self.binarised.glob("test.*-*.*.idx"):
+            pair, language = path.name[: -len(".idx")].split(".", 1)[1].rsplit(".", 1)
+            if pair.endswith(f"-{language}"):
+                return language
+        return ""
 
     @property
     def name(self) -> str:

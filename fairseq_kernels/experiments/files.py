@@ -2,12 +2,14 @@
 
 import fcntl
 import json
+import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
 LOCK = ".lock"
+NOT_FINITE = ("inf", "-inf", "nan")  # numbers that JSON hasn't, as they are written
 
 
 def read_json(path: Path):
@@ -22,8 +24,16 @@ def read_json(path: Path):
 
 
 def write_json(path: Path, content) -> None:
-    """Whole or not at all."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    """Whole or not at all; numbers that aren't finite become strings."""
+    write_text(path, json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def finite(content):
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [finite(value) for value in content]
+    return str(content) if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def write_text(path: Path, text: str) -> None:

@@ -486,6 +486,11 @@ def main() -> None:
         if args.updates is None:
             args.updates = default_updates(corpus, args.profile)
         load_searched(args.configs)
+        try:  # told before the search, not after it
+            with exclusive(args.configs.parent):
+                pass
+        except OSError as error:
+            raise ValueError(f"--configs {args.configs} can't be written ({error.strerror}); name another") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         logging.getLogger("fairseq").setLevel(logging.WARNING)
         storage = open_storage(args.storage, args.save_dir)

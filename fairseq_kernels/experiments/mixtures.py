@@ -10,11 +10,14 @@ import zipfile
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional
 
+from fairseq.data import Dictionary
+
 from ..analysis import disambiguation, linear_weight
+from ..analysis.disambiguation import SIZE
 from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
-from .data import Corpus
+from .data import KINDS, Corpus
 from .runner import Runner, Work, end, interruptible, parse, run_table, say
 from .summaries import told_by_origin
 from .tables import load_table
@@ -50,14 +53,23 @@ def weights(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder:
     """The total weight of lin in each mixture; the plot ``linear_weight-CORPUS-PROFILE.svg`` has earlier ones too."""
     mixtures, found = {}, []
     for name, work in models.items():
-        if work.row.name != BASELINE:
-            mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(work))
-            details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
-            value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
-            found.append(figure(work, split=mixture["split"], **value))
-            mixtures[name] = mixture
+        mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(work))
+        details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
+        value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
+        found.append(figure(work, split=mixture["split"], **value))
+        mixtures[name] = mixture
     print(linear_weight.table(mixtures))
     return found
+
+
+def check_clusters(corpus: Corpus) -> None:
+    """
+    Raises:
+        ValueError: it has too few words for clusters.
+    """
+    words = len(disambiguation.frequent_words(Dictionary.load(str(corpus.binarised / "dict.txt")), 2 * SIZE))
+    if words < SIZE:
+        raise ValueError(f"{corpus.folder} has {words} words to make clusters of {SIZE} of; give a larger text")
 
 
 def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
@@ -77,17 +89,20 @@ class Analysis(NamedTuple):
     Args:
         make: it.
         plot: of all that was made on a corpus, now and before.
-        baseline_seeds: whether of the further seeds lin alone is needed, as a control.
-        least: models other than lin that there must be.
+        check: of a corpus; raises ValueError where it can't be made.
+        against_lin: whether it compares with lin, of which further seeds are the control; else mixtures alone matter.
     """
 
     make: Callable
     plot: Optional[Callable]
-    baseline_seeds: bool
-    least: int
+    check: Optional[Callable]
+    against_lin: bool
 
 
-ANALYSES = {"table4": Analysis(table4, None, True, 0), "linear_weight": Analysis(weights, plot_weights, False, 1)}
+ANALYSES = {
+    "table4": Analysis(table4, None, check_clusters, against_lin=True),
+    "linear_weight": Analysis(weights, plot_weights, None, against_lin=False),
+}
 
 
 def checkpoint(work: Work) -> Path:
@@ -106,7 +121,7 @@ def usable(work: Work) -> bool:
 def train(analysis: Analysis, table, rows, args) -> List[Runner]:
     """The models, as one table; those of other seeds as another where lin alone is needed of them."""
     first, *others = args.seeds
-    if not (analysis.baseline_seeds and others):
+    if not (analysis.against_lin and others):
         return [run_table(table, rows, args)]
     args.seeds = [first]
     runners = [run_table(table, rows, args)]
@@ -119,13 +134,16 @@ def main() -> None:
     analysis = ANALYSES[name]
     with one_line_errors():
         args = parse(sys.argv[1:])
-        rows = table.chosen(list(dict.fromkeys([BASELINE, *args.rows])) if args.rows else [])
-        if len(rows) - 1 < analysis.least:
-            mixtures = " ".join(row.name for row in table.rows if row.name != BASELINE)
-            raise ValueError(f"--rows {' '.join(args.rows)} has no mixture; choose from {mixtures}")
+        mixtures = [row for row in table.chosen(args.rows) if row.name != BASELINE]
+        rows = [*table.chosen([BASELINE]), *mixtures] if analysis.against_lin else mixtures
+        if not rows:
+            choice = " ".join(row.name for row in table.rows if row.name != BASELINE)
+            raise ValueError(f"--rows {' '.join(args.rows)} has no mixture; choose from {choice}")
         for corpus in map(Corpus.at, args.data):
             if corpus.kind != "lm":
-                raise ValueError(f"{corpus.folder} is parallel text; give text of one language, for a language model")
+                raise ValueError(f"{corpus.folder} is {KINDS[corpus.kind]}; give {KINDS['lm']}, for a language model")
+            if analysis.check is not None:
+                analysis.check(corpus)
         path = args.results / f"{name}.json"
         results.load(path)
     first = args.seeds[0]
@@ -156,7 +174,7 @@ def main() -> None:
 
 def analyse(analysis: Analysis, corpus: Corpus, models: Models, path: Path, args: argparse.Namespace) -> None:
     """Puts what is made of one corpus' models into the results file."""
-    if BASELINE not in models or len(models) - 1 < analysis.least:
+    if not models or (analysis.against_lin and BASELINE not in models):
         say(f"{path.stem} on {corpus.name}: left out, as the models that it needs failed")
         return
     command, analysed = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]]), {"analysis_commit": commit()}
@@ -166,7 +184,8 @@ def analyse(analysis: Analysis, corpus: Corpus, models: Models, path: Path, args
         return results.figure(work.row, work.run, origin, command, **values, paper=None)
 
     say(f"{path.stem} on {corpus.name}")
-    found = analysis.make(corpus, {BASELINE: models[BASELINE], **models}, figure, args.results)
+    models = dict(sorted(models.items(), key=lambda item: item[0] != BASELINE))  # lin is the first
+    found = analysis.make(corpus, models, figure, args.results)
     results.add(path, found, [row.name for row in load_table("table3").rows])
     if analysis.plot is not None:
         analysis.plot(corpus, args.profile, args.results)

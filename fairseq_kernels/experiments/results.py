@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence
 
-from .files import exclusive, read_json, write_json
+from .files import NOT_FINITE, exclusive, read_json, write_json
 from .runs import Run
 from .tables import Row, Table
 
@@ -12,13 +12,14 @@ KEY = (*RUN_KEY, "split", "metric", "baseline")
 
 
 def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
-    """The objects of one run."""
+    """The objects of one run; a figure's command is its own, or in older records the run's."""
     measured_on_test = {metric["metric"] for metric in record["metrics"] if metric["split"] == "test"}
     found = []
     for metric in record["metrics"]:
         counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
         paper = row.paper.get(metric["metric"]) if counterpart else None
-        found.append(figure(row, run, record["provenance"], record["command"], **metric, paper=paper))
+        command = metric.get("command") or record["command"]
+        found.append(figure(row, run, record["provenance"], **{**metric, "command": command}, paper=paper))
     return found
 
 
@@ -79,4 +80,7 @@ def load(path: Path) -> List[Dict]:
     content = read_json(path) if path.is_file() else []
     if not (isinstance(content, list) and all(isinstance(entry, dict) for entry in content)):
         raise ValueError(f"{path} holds no list of objects; move it away")
+    for entry in content:
+        if entry.get("value") in NOT_FINITE:
+            entry["value"] = float(entry["value"])
     return content

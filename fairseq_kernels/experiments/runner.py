@@ -20,9 +20,9 @@ import torch
 
 from ..errors import one_line_errors
 from . import results
-from .data import Corpus
+from .data import KINDS, Corpus
 from .runs import Failed, Run
-from .searched import SEARCHED, searched_params
+from .searched import SEARCHED, searched_on, searched_options
 from .tables import Row, Table, load_table
 from .unigram import UnigramRun
 
@@ -197,15 +197,21 @@ def begin_of_task(work: List[Work]) -> List[Work]:
 
 
 def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]]:
-    """Of the training script; None where they are to be searched and weren't."""
+    """Of the training script; None, and a line that says why, where the row can't be on this corpus."""
+    left_out = f"{row.name} on {corpus.name}: left out"
+    if row.kind not in ("", corpus.kind):
+        say(f"{left_out}, as it is for {KINDS[row.kind]}")
+        return None
     if not row.searched:
         return (*row.options, *row.of_profile.get(profile, ()))
-    params = searched_params(SEARCHED, corpus.name, profile, row.searched)
-    if params is None:
+    point = SEARCHED, corpus.name, profile
+    options, data = searched_options(*point, row), searched_on(*point, row.searched)
+    if options is None or data not in (None, corpus.fingerprint):
         search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched, "--profile", profile]
-        say(f"{row.name} on {corpus.name}: left out, as no search was made: {shlex.join(search)}")
+        why = f"the search was on data {data}, this is {corpus.fingerprint}"
+        say(f"{left_out}, as {'no search was made' if options is None else why}: {shlex.join(search)}")
         return None
-    return (*row.options, "--kernels", row.searched, "--kernel-params", params)
+    return options
 
 
 def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Namespace) -> List[Work]:
@@ -218,8 +224,8 @@ def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Names
                     options = options_of(row, corpus, args.profile)
                     if options is not None:
                         work.append(Work(row, Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)))
-                elif corpus.kind == "lm" and seed == args.seeds[0]:
-                    work.append(Work(row, UnigramRun(corpus, args.profile, ("unigram",), seed, args.save_dir)))
+                elif corpus.kind == "lm" and seed == args.seeds[0]:  # its own is always 1: there is no chance in it
+                    work.append(Work(row, UnigramRun(corpus, args.profile, ("unigram",), 1, args.save_dir)))
     return work
 
 

@@ -138,6 +138,10 @@ class Run:
         script = f"scripts/evaluate_{self.corpus.kind}.sh"
         return ["bash", script, str(data), str(self.folder / "checkpoint_best.pt"), "--gen-subset", split]
 
+    def command(self, *measurement: Sequence[str]) -> str:
+        """What makes a figure: the training, and what is measured of it."""
+        return "; ".join(map(shlex.join, (self.training(), *measurement)))
+
     def finished(self) -> Optional[Dict]:
         """What :meth:`execute` has found, or None.
 
@@ -148,6 +152,8 @@ class Run:
             return None
         found = read_json(self.result)
         self.check(found["provenance"], "was trained on")
+        for metric in found.get("metrics", ()):
+            metric["value"] = float(metric["value"])  # "inf"
         return found
 
     @contextmanager
@@ -173,17 +179,16 @@ class Run:
         files = [path for path in map(Path, options) if path.is_file()]
         digest = "".join("-" + hashlib.sha256(path.read_bytes()).hexdigest()[:9] for path in files)
         path = self.folder / f"{name}{digest}.json"
+        module, *flags = MEASURES[name]
+        arguments = ["-m", module, str(self.corpus.binarised), str(self.folder / "checkpoint_best.pt")]
+        arguments += [*flags, *options]
         if not path.is_file():
-            module, *flags = MEASURES[name]
-            checkpoint = str(self.folder / "checkpoint_best.pt")
-            arguments = [str(self.corpus.binarised), checkpoint, *flags, *options]
-            command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
             output = self.folder / f"{name}.out"
-            self.call(command, output, lock, environment, look)
+            self.call([sys.executable, "-W", "ignore", *arguments], output, lock, environment, look)
             # what libraries say at the end may come after it
             [*_, found] = [line for line in output.read_text().splitlines() if line.startswith("[{")]
             write_json(path, json.loads(found))
-        return read_json(path)
+        return [{**found, "command": self.command(["python", *arguments])} for found in read_json(path)]
 
     def begin(self) -> Dict:
         """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time.
@@ -235,7 +240,8 @@ class Run:
         for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
             output = self.folder / f"{split}.out"
             self.call(self.evaluation(split), output, lock, environment, look)
-            metrics += self.read_metrics(split, output.read_text(errors="replace"))
+            found = self.read_metrics(split, output.read_text(errors="replace"))
+            metrics += [{**metric, "command": self.command(self.evaluation(split))} for metric in found]
         record = self.record(metrics, environment, begun)
         write_json(self.result, record)
         return record
@@ -284,18 +290,16 @@ class Run:
 
     def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Dict) -> Dict:
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
-        score = valid.get("ppl", valid["loss"])
-        best = min(score, key=score.get)
+        best = updates(self.folder / "checkpoint_best.pt")
         metrics = metrics + [
-            {"split": "valid", "metric": name, "value": curve[best]}
+            {"split": "valid", "metric": name, "value": curve[best], "command": self.command()}
             for name, curve in valid.items()
             if name.startswith("pi_")
         ]
         origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
-        origin.update(begun, updates=max(score))
+        origin.update(begun, updates=max(valid["loss"]))
         origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
-        command = "; ".join(shlex.join(part) for part in (self.training(), self.evaluation("test")))
-        return {"metrics": metrics, "command": command, "provenance": origin, "curves": curves(training, valid)}
+        return {"metrics": metrics, "provenance": origin, "curves": curves(training, valid)}
 
 
 def first_difference(known: str, wanted: str) -> str:

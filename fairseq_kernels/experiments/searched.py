@@ -1,12 +1,12 @@
 """``configs/searched.yaml``: the best hyper-parameters that grid searches have found, each with its origin."""
 
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 import yaml
 
 from .files import exclusive, write_text
-from .tables import ROOT
+from .tables import ROOT, Row
 
 SEARCHED = ROOT / "configs" / "searched.yaml"
 HEAD = "# The best points that scripts/grid_search.sh has found, which writes this file: CORPUS/PROFILE/KERNEL.\n"
@@ -23,6 +23,8 @@ def load_searched(path: Path) -> Dict[str, Dict]:
     Raises:
         ValueError: it isn't one.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file; name another")
     try:
         content = yaml.safe_load(path.read_text()) or {} if path.is_file() else {}
     except yaml.YAMLError as error:
@@ -43,6 +45,17 @@ def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Opti
     if entry is not None and not (isinstance(entry, dict) and isinstance(entry.get("kernel_params"), str)):
         raise ValueError(f"{path}: {name} has no kernel_params; mend it, or search again")
     return None if entry is None else entry["kernel_params"]
+
+
+def searched_options(path: Path, corpus: str, profile: str, row: Row) -> Optional[Tuple[str, ...]]:
+    """Those of the training script for a searched row, or None."""
+    params = searched_params(path, corpus, profile, row.searched)
+    return None if params is None else (*row.options, "--kernels", row.searched, "--kernel-params", params)
+
+
+def searched_on(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
+    """The fingerprint of the data of a search, if its entry tells."""
+    return (load_searched(path).get(key(corpus, profile, kernels), {}).get("origin") or {}).get("data")
 
 
 def add_searched(path: Path, name: str, entry: Dict) -> None:

@@ -9,6 +9,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import tables
 from .results import load
+from .searched import SEARCHED, searched_options
 
 METRICS = {  # in the columns' order: what a reader calls it, decimals
     "ppl": ("perplexity", 1),
@@ -78,7 +79,8 @@ class Cell:
         metric, count = self.figures[0]["metric"], len(self.values)
         decimals = METRICS[metric][1] if metric in METRICS else 2 if metric.startswith("pi_") else 3
         mean = f"{self.mean:.{decimals}f}"
-        return mean if count == 1 else f"{mean} ± {self.deviation:.{decimals}f} ({count})"
+        spread = f" ± {self.deviation:.{decimals}f}" if count > 1 and math.isfinite(self.mean) else ""
+        return mean if count == 1 else f"{mean}{spread} ({count})"
 
 
 class Line(NamedTuple):
@@ -144,6 +146,8 @@ def told_by_origin(table: tables.Table, figures: List[Dict], curves: Sequence[Di
         name, corpus, profile = entry["name"], entry["corpus"], entry["profile"]
         row, found = rows.get(name, tables.Row("")), configs[name, corpus, profile]
         own = " ".join((*row.options, *row.of_profile.get(profile, ())))
+        if row.searched:
+            own = " ".join(searched_options(SEARCHED, corpus, profile, row) or ())
         other = origin["config"] in found and origin["config"] != (own if own in found else found[0])
         told = {"name": f"{name} ({origin['config']})"} if other else {}
         if len(data[corpus]) > 1 and origin["data"] in data[corpus]:
@@ -230,7 +234,7 @@ def summary(table: tables.Table, profile: str, figures: List[Dict]) -> Section:
         missing=[name for name in planned if name not in found],
         spread=spread_of(lines, [column for column in columns if column.metric != "minutes"]),
         made=made(figures),
-        command=next((f for f in figures if f["command"].startswith("bash ")), figures[0])["command"],
+        command=max(figures, key=lambda f: (f["command"].startswith("bash "), f["split"] == table.split))["command"],
     )
 
 

@@ -22,6 +22,7 @@ class Row:
         unigram: no model: the words' frequencies in training.
         of_profile: further options under that profile.
         searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
+        kind: ``lm`` or ``mt`` (``data.KINDS``) if the row is for such text alone.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Row:
     unigram: bool = False
     of_profile: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
     searched: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ class UnigramRun(Run):
 
     def execute(self, lock, environment, look=None):
         found = unigram_perplexities(self.corpus.binarised)
+        command = f"fairseq_kernels.experiments.unigram.unigram_perplexities({str(self.corpus.binarised)!r})"
+        shared = {"metric": "ppl", "command": command}
         record = {
-            "metrics": [{"split": split, "metric": "ppl", "value": value} for split, value in found.items()],
-            "command": f"fairseq_kernels.experiments.unigram.unigram_perplexities({str(self.corpus.binarised)!r})",
+            "metrics": [{"split": split, **shared, "value": value} for split, value in found.items()],
             "provenance": {**provenance(), "data": self.corpus.fingerprint},
             "curves": {},
         }
