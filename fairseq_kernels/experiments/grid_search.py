@@ -352,8 +352,9 @@ class Search:
         best = self.trials[0]
         if best.state != TrialState.COMPLETE:
             raise Failed(f"all {self.points} trials failed, one with: {best.user_attrs.get('failed')}")
-        folder = self.corpus.folder.resolve()
-        folder = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder.name
+        folder = self.corpus.folder
+        if folder.is_absolute():  # which tells of the machine
+            folder = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder.name
         origin = {
             "valid_ppl": best.value,
             "grid": options[options.index("--grid") + 1],
