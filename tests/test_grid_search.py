@@ -479,8 +479,8 @@ def test_configs_that_are_no_mapping_are_refused_before_the_search(search):
     with pytest.raises(SystemExit, match="searched.yaml is no file"):
         search()
     search.configs.rmdir()
-    search.configs = Path("/proc/none/searched.yaml")
-    with pytest.raises(SystemExit, match="--configs /proc/none/searched.yaml can't be written"):
+    search.configs = Path(__file__) / "searched.yaml"
+    with pytest.raises(SystemExit, match="--configs .*/searched.yaml can't be written"):
         search()
     search.configs = search.folder / "searched.yaml"
     search.configs.write_text("a: b: c\n")

@@ -6,19 +6,20 @@ import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
+from typing import Dict, Iterator
 
 LOCK = ".lock"
 NOT_FINITE = ("inf", "-inf", "nan")  # numbers that JSON hasn't, as they are written
 
 
 def read_json(path: Path):
-    """
+    """What :func:`write_json` wrote, a ``value`` that isn't finite a number again.
+
     Raises:
         ValueError: the file is damaged.
     """
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(), object_hook=with_number)
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
 
@@ -26,6 +27,10 @@ def read_json(path: Path):
 def write_json(path: Path, content) -> None:
     """Whole or not at all; numbers that aren't finite become strings."""
     write_text(path, json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def with_number(entry: Dict) -> Dict:
+    return {**entry, "value": float(entry["value"])} if entry.get("value") in NOT_FINITE else entry
 
 
 def finite(content):

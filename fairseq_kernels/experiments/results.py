@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence
 
-from .files import NOT_FINITE, exclusive, read_json, write_json
+from .files import exclusive, read_json, write_json
 from .runs import Run
 from .tables import Row, Table
 
@@ -80,7 +80,4 @@ def load(path: Path) -> List[Dict]:
     content = read_json(path) if path.is_file() else []
     if not (isinstance(content, list) and all(isinstance(entry, dict) for entry in content)):
         raise ValueError(f"{path} holds no list of objects; move it away")
-    for entry in content:
-        if entry.get("value") in NOT_FINITE:
-            entry["value"] = float(entry["value"])
     return content

@@ -22,7 +22,7 @@ from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
 from .runs import Failed, Run
-from .searched import SEARCHED, searched_on, searched_options
+from .searched import SEARCHED, row_options, searched_on
 from .tables import Row, Table, load_table
 from .unigram import UnigramRun
 
@@ -202,10 +202,9 @@ def options_of(row: Row, corpus: Corpus, profile: str) -> Optional[Sequence[str]
     if row.kind not in ("", corpus.kind):
         say(f"{left_out}, as it is for {KINDS[row.kind]}")
         return None
-    if not row.searched:
-        return (*row.options, *row.of_profile.get(profile, ()))
     point = SEARCHED, corpus.name, profile
-    options, data = searched_options(*point, row), searched_on(*point, row.searched)
+    options = row_options(*point, row)
+    data = searched_on(*point, row.searched) if row.searched else None
     if options is None or data not in (None, corpus.fingerprint):
         search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched, "--profile", profile]
         why = f"the search was on data {data}, this is {corpus.fingerprint}"

@@ -47,8 +47,10 @@ def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Opti
     return None if entry is None else entry["kernel_params"]
 
 
-def searched_options(path: Path, corpus: str, profile: str, row: Row) -> Optional[Tuple[str, ...]]:
-    """Those of the training script for a searched row, or None."""
+def row_options(path: Path, corpus: str, profile: str, row: Row) -> Optional[Tuple[str, ...]]:
+    """Those of the training script, or None for a searched row without a search."""
+    if not row.searched:
+        return (*row.options, *row.of_profile.get(profile, ()))
     params = searched_params(path, corpus, profile, row.searched)
     return None if params is None else (*row.options, "--kernels", row.searched, "--kernel-params", params)
 

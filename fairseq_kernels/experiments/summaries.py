@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import tables
 from .results import load
-from .searched import SEARCHED, searched_options
+from .searched import SEARCHED, row_options
 
 METRICS = {  # in the columns' order: what a reader calls it, decimals
     "ppl": ("perplexity", 1),
@@ -141,14 +141,13 @@ def told_by_origin(table: tables.Table, figures: List[Dict], curves: Sequence[Di
         data[figure["corpus"]].add(origin["data"])
         configs[figure["name"], figure["corpus"], figure["profile"]].append(origin["config"])
     rows = {row.name: row for row in table.rows}
+    own = {run: " ".join(row_options(SEARCHED, *run[1:], rows.get(run[0], tables.Row(""))) or ()) for run in configs}
 
     def named(entry: Dict, origin: Dict) -> Dict:
         name, corpus, profile = entry["name"], entry["corpus"], entry["profile"]
-        row, found = rows.get(name, tables.Row("")), configs[name, corpus, profile]
-        own = " ".join((*row.options, *row.of_profile.get(profile, ())))
-        if row.searched:
-            own = " ".join(searched_options(SEARCHED, corpus, profile, row) or ())
-        other = origin["config"] in found and origin["config"] != (own if own in found else found[0])
+        run = name, corpus, profile
+        found = configs[run]
+        other = origin["config"] in found and origin["config"] != (own[run] if own[run] in found else found[0])
         told = {"name": f"{name} ({origin['config']})"} if other else {}
         if len(data[corpus]) > 1 and origin["data"] in data[corpus]:
             told["corpus"] = f"{corpus} {origin['data']}"
