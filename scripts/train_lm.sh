@@ -22,12 +22,12 @@ size=512
 case $profile in
     cpu)
         size=128
-        training=(--optimizer adam --lr 0.008 --lr-scheduler polynomial_decay --warmup-updates 100 --clip-norm 1.0
+        training=(--optimizer fused_adamw --lr 0.008 --lr-scheduler polynomial_decay --warmup-updates 100 --clip-norm 1.0
             --max-update 2800 --total-num-update 2800 --batch-size 16)
         ;;
     paper)
         # not --patience, which counts validations, several an epoch, and begins anew when a training is resumed
-        training=(--optimizer adam --lr 0.001 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-threshold 0.003
+        training=(--optimizer fused_adamw --lr 0.001 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-threshold 0.003
             --clip-norm 1.0 --max-epoch 30 --stop-min-lr 2e-5 --batch-size 32)
         ;;
 esac

@@ -44,5 +44,5 @@ else
     esac
 fi
 train "$data" --task translation "${model[@]}" ${share[@]+"${share[@]}"} \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm 0.0 \
+    --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm 0.0 \
     --lr-scheduler inverse_sqrt "${training[@]}"

@@ -77,10 +77,10 @@ def log_probabilities(layer, features):
     """log p(v | h), p = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v), h_k = tanh(C_k^T h), pi = softmax(M^T h)
     (Eq. 1-3): (N, d) to (N, V)."""
     matrices = [layer.weight, *layer.untied_weights]
-    if len(layer.kernels) == 1:
-        weights, contexts = torch.ones(len(features), 1, dtype=features.dtype), [features]
-    else:
+    weights, contexts = torch.ones(len(features), 1, dtype=features.dtype), [features]
+    if layer.mixture_map is not None:
         weights = torch.softmax(features @ layer.mixture_map, -1)
+    if layer.context_maps is not None:
         contexts = [torch.tanh(features @ context_map) for context_map in layer.context_maps]
     parts = []
     for k, kernel in enumerate(layer.kernels):

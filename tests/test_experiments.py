@@ -414,12 +414,16 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     monkeypatch.setattr(runs, "read_curves", lambda log, kind: valid if kind == "valid" else {})
     monkeypatch.setattr(runs, "training_seconds", lambda checkpoint: 1.0)
     monkeypatch.setattr(runs, "updates", lambda checkpoint: {"checkpoint_best.pt": 20}[checkpoint.name])
+    monkeypatch.setattr(runs, "model_state", lambda checkpoint: {})
+    (tmp_path / "train.log").write_text("num. shared model params: 3,540 (num. trained: 3,540)\n")
+    monkeypatch.setattr(Run, "log", tmp_path / "train.log")
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
     record = run.record([], {}, {})
     [weight] = record["metrics"]
     assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
-    assert record["provenance"]["updates"] == 20
+    assert record["provenance"]["updates"] == weight["updates"] == 20
+    assert weight["parameters"] == 3540 and weight["valid_curve"] == [[10, 30.0], [20, 31.0]]
 
 
 def test_numbers_that_are_not_finite_are_json(tmp_path):

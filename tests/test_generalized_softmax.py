@@ -69,6 +69,19 @@ def test_forward_is_the_plain_formula(kernels, params, untied, bias):
     torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("kernels,params", [("lin", None), ("ssg", "ssg.scale=learned"), ("log", "log.p=1.5")])
+def test_a_single_kernel_with_a_latent_projection(kernels, params):
+    """Log-probabilities, loss and gradients of S(W_v, tanh(C^T h)); no mixture weights."""
+    layer = make(kernels, params, latent_projection=True)
+    assert layer.context_maps.shape == (1, 6, 6) and layer.mixture_map is None
+    features, target = inputs(layer)
+    torch.testing.assert_close(layer(features), reference.log_probabilities(layer, features), rtol=1e-10, atol=1e-10)
+    ours, plain = layer.nll(features, target), reference.nll(layer, features, target).sum()
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*(gradients(loss, features, layer) for loss in (ours, plain)), rtol=1e-8, atol=1e-9)
+    assert layer.mixture_weights(features).equal(torch.ones(7, 1, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("kernels,params,untied", SOME)
 def test_forward_without_gradients_is_the_same(kernels, params, untied):
     """In decoding, whatever the chunks."""

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..analysis.measurement import commit, provenance
-from ..analysis.model_state import training_seconds, updates
+from ..analysis.model_state import learned_values, model_state, training_seconds, updates
 from ..analysis.training_log import read_curves
 from .data import Corpus
 from .files import read_json, write_json
@@ -27,6 +28,7 @@ TRAINED = "| done training in "  # in fairseq-train's log
 POLL = 0.5  # seconds between two looks at a training
 GRACE = 30  # seconds that a training has to end in, when it is stopped
 PERPLEXITY = re.compile(r"Loss \(base 2\): \S+, Perplexity: ([\d.]+|inf|nan)")
+PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 BLEU = re.compile(r"tokenised \(fairseq\): .*BLEU4 = ([\d.]+)")
 SACREBLEU = re.compile(r"detokenised \(sacreBLEU\): ([\d.]+)\s+(\S+)")
 
@@ -297,7 +299,26 @@ class Run:
         origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
         origin.update(begun, updates=max(valid["loss"]))
         origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
+        trained = self.trained_how(training, valid, best)
+        metrics = [{**metric, **trained} for metric in metrics]
         return {"metrics": metrics, "provenance": origin, "curves": curves(training, valid)}
+
+    def trained_how(self, training: Curves, valid: Curves, best: int) -> Dict:
+        """What stands beside every figure of a run: parameters, updates of the evaluated checkpoint, training
+        perplexity of the epoch it ended (dropout on), validation perplexities by update, words per second (median),
+        learned hyper-parameters."""
+        log = self.log.read_text(errors="replace")
+        epochs = read_curves(self.log, "train").get("ppl", {}) or training.get("ppl", {})
+        speeds = list(training.get("wps", {}).values())
+        learned = learned_values(model_state(self.folder / "checkpoint_best.pt"))
+        return {
+            "updates": best,
+            "parameters": int(PARAMETERS.search(log)[1].replace(",", "")),
+            "train_ppl": next((ppl for update, ppl in epochs.items() if update >= best), None),
+            "valid_curve": [list(pair) for pair in valid.get("ppl", {}).items()],
+            "words_per_second": statistics.median(speeds) if speeds else None,
+            **({"learned": learned} if learned else {}),
+        }
 
 
 def first_difference(known: str, wanted: str) -> str:

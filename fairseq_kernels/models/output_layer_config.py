@@ -35,6 +35,7 @@ def kernel_mixture(cfg, embed_dim: int, words: int, bias: bool, budget: Optional
         untied=cfg.untied_projections,
         kernel_params=cfg.kernel_params,
         memory_budget=budget,
+        latent_projection=cfg.latent_projection,
     )
 
 
@@ -116,6 +117,9 @@ class OutputLayerConfig:
     untied_projections: bool = field(
         default=False, metadata={"help": "give each component of a mixture a projection matrix of its own"}
     )
+    latent_projection: bool = field(
+        default=False, metadata={"help": "give a single kernel the tanh(C^T h) that a mixture's components have"}
+    )
     output_bias: Optional[str] = field(
         default=None,
         metadata={
@@ -153,8 +157,12 @@ def build_output_layer(
         raise SystemExit(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
-        of_kernels = {"--kernels": cfg.kernels != "lin", "--kernel-params": cfg.kernel_params}
-        for option, given in {**of_kernels, "--untied-projections": cfg.untied_projections}.items():
+        for option, given in {
+            "--kernels": cfg.kernels != "lin",
+            "--kernel-params": cfg.kernel_params,
+            "--untied-projections": cfg.untied_projections,
+            "--latent-projection": cfg.latent_projection,
+        }.items():
             if given:
                 raise SystemExit(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
     bias = str(cfg.output_bias or default_bias).lower()

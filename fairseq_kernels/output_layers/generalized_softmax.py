@@ -22,7 +22,7 @@ class GeneralizedSoftmax(OutputLayer):
     """p(w_v | h) = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v)   (Gao et al. 2019, Eq. 1-3)
 
     with pi = softmax(M^T h) and h_k = tanh(C_k^T h). A single kernel (K = 1) uses h itself and has no C and no M:
-    "the exact same number of parameters" as the linear one (section 4.2).
+    "the exact same number of parameters" as the linear one (section 4.2); ``latent_projection`` gives it C.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -33,12 +33,13 @@ class GeneralizedSoftmax(OutputLayer):
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
         memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+        latent_projection: give a single kernel tanh(C^T h) too: a mixture's control.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
         untied_weights: those of the other components.
         bias: beta (V,) or None.
-        context_maps: C (K, d, d), applied as h @ C_k; None for K = 1.
+        context_maps: C (K, d, d), applied as h @ C_k; None for K = 1 without ``latent_projection``.
         mixture_map: M (d, K); None for K = 1.
 
     Raises:
@@ -54,6 +55,7 @@ class GeneralizedSoftmax(OutputLayer):
         untied: bool = False,
         kernel_params: ParameterSpec = None,
         memory_budget: Optional[int] = None,
+        latent_projection: bool = False,
     ):
         found = build_kernels(kernels, embed_dim, kernel_params)
         kind = ",".join(kernel.name for kernel in found)
@@ -68,7 +70,8 @@ class GeneralizedSoftmax(OutputLayer):
         )
         self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
         mixed = components > 1
-        self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mixed else None
+        mapped = mixed or latent_projection
+        self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mapped else None
         self.mixture_map = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
         self.reset_parameters()
 
@@ -78,9 +81,10 @@ class GeneralizedSoftmax(OutputLayer):
             nn.init.normal_(weight, std=self.embed_dim**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-        if self.mixture_map is not None:
+        if self.context_maps is not None:
             for context_map in self.context_maps:
                 nn.init.xavier_uniform_(context_map)
+        if self.mixture_map is not None:
             nn.init.xavier_uniform_(self.mixture_map)
 
     def prior_bias(self, prior):
@@ -105,8 +109,8 @@ class GeneralizedSoftmax(OutputLayer):
         return weights.view(*features.shape[:-1], len(self.kernels))
 
     def log_probabilities(self, features: Tensor) -> Tensor:
-        mixing = self.context_maps is not None
-        context_maps = self.context_maps.to(features.dtype) if mixing else None
+        mixing = self.mixture_map is not None
+        context_maps = None if self.context_maps is None else self.context_maps.to(features.dtype)
         contexts = component_contexts(features, context_maps)
         matrices, terms = self.kept(features.dtype, lambda: self._words(features.dtype))
         bias = None if self.bias is None else self.bias.to(features.dtype)
@@ -229,10 +233,13 @@ class GeneralizedSoftmaxPass(LossPass):
         if self.context_maps is None:
             [of_features, *rest] = pull_back(outputs, [features, *self.learned], gradients)
         else:
-            leaves = [features, contexts, self.mixture_map, *self.learned]
-            [of_features, of_contexts, of_mixture_map, *rest] = pull_back(outputs, leaves, gradients)
-            self.of_mixture_map += of_mixture_map
-            of_features += self.pull_back_contexts(features, contexts, of_contexts)
+            mixing = [] if self.mixture_map is None else [self.mixture_map]
+            leaves = [features, contexts, *mixing, *self.learned]
+            [of_features, of_contexts, *rest] = pull_back(outputs, leaves, gradients)
+            if mixing:
+                self.of_mixture_map += rest.pop(0)
+            mapped = self.pull_back_contexts(features, contexts, of_contexts)
+            of_features = mapped if of_features is None else of_features + mapped
         add_to(self.of_learned.values(), rest)
         return weighed.loss, weighed.nll, of_features
 

@@ -1,0 +1,3 @@
+"""fairseq optimizers."""
+
+from . import fused_adamw  # noqa: F401

@@ -1,0 +1,43 @@
+"""The optimizer of the profiles: fairseq's Adam but for where epsilon is added, and checkpoints that go on."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.optim.adam import FairseqAdam
+from fairseq_commands import fairseq, lm_training
+
+import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels.optim.fused_adamw import FusedAdamW
+
+
+def steps(optimizer, weight_decay):
+    """Two tensors after five steps of an optimizer on fixed gradients."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(5, 3)), torch.nn.Parameter(torch.randn(7))]
+    cfg = Namespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-12, weight_decay=weight_decay, tpu=False,
+                    use_old_adam=False, fp16_adam_stats=False)  # fmt: skip
+    own = optimizer(cfg, parameters)
+    for _ in range(5):
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        own.set_lr(own.get_lr() * 0.9)
+        own.step()
+    return parameters
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_steps_are_fairseq_s(weight_decay):
+    torch.testing.assert_close(steps(FusedAdamW, weight_decay), steps(FairseqAdam, weight_decay), rtol=1e-5, atol=1e-6)
+
+
+def test_training_goes_on_as_if_uninterrupted(lm_data, tmp_path):
+    """The moments and the number of steps are in checkpoints."""
+    for folder, stops in (("whole", [8]), ("broken", [4, 8])):
+        for stop in stops:
+            fairseq(*lm_training(lm_data, tmp_path / folder, "--optimizer", "fused_adamw", "--max-update", stop))
+    whole, broken = (torch.load(tmp_path / folder / "checkpoint_last.pt") for folder in ("whole", "broken"))
+    torch.testing.assert_close(whole["model"], broken["model"], rtol=0, atol=0)
+    for state, other in zip(*(run["last_optimizer_state"]["state"].values() for run in (whole, broken))):
+        assert state["step"] == other["step"] == 8
+        torch.testing.assert_close(state["exp_avg_sq"], other["exp_avg_sq"], rtol=0, atol=0)
