@@ -17,7 +17,7 @@ mkdir -p "$out" || die "can't make $out; give a folder you may write to"
 
 echo "quickstart.sh: text"
 "$PY" data-prep/python_topics.py "$out/raw"
-PYTHON=$PY bash data-prep/prepare-swb.sh --out "$out/lm" \
+PYTHON_BIN=$PY bash data-prep/prepare-swb.sh --out "$out/lm" \
     --train "$out/raw/train.txt" --valid "$out/raw/valid.txt" --test "$out/raw/test.txt"
 
 # Progress on the screen, from fairseq-train's log.
@@ -47,7 +47,7 @@ train_and_evaluate 3xlin,log --kernels 3xlin,log --pi-variance-weight 0.1
 
 # unigram SPLIT: its perplexity, as prepare-swb.sh has noted it
 unigram() {
-    "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["dictionary"]["result"]["splits"][sys.argv[2]]["perplexity"])' \
+    "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["data-bin"]["result"]["splits"][sys.argv[2]]["perplexity"])' \
         "$out/lm/prepare.json" "$1"
 }
 logs=()
@@ -87,6 +87,6 @@ for number in 0 1 2 3; do
     echo
 done
 printf 'best possible perplexity of English given German: %.3f; the model, on validation text: %s\n' \
-    "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["splits"]["valid"]["perplexity per english token"]["english given german"])' "$out/mt/entropy.json")" \
+    "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["best perplexity of English given German"]["valid"])' "$out/mt/entropy.json")" \
     "$(sed -n 's/.*| valid | .* ppl \([0-9.]*\) .*/\1/p' "$dir/train.log" | tail -1)"
 cat "$dir/bleu.txt"
