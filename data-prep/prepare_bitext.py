@@ -131,8 +131,8 @@ def moses(tokenizer, lower, line):
 def tokenise(lines, language, args, name):
     """Moses tokens, a string a line; ``name`` is what errors call the text."""
     if args.tokenized:
-        lines = [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
-        return list(map(lowercase, lines)) if args.lower else lines
+        lines = map(lowercase, lines) if args.lower else lines
+        return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
     return parallel(partial(moses, Tokenizer(language), args.lower), lines, args.workers, f"tokenising {language}")
 
 

@@ -117,8 +117,8 @@ def lines_of(paths, lower=False):
         for split, path in paths.items():
             for number, line in enumerate(read_lines(path), start=1):
                 bar.update(len(line))
-                line = " ".join(words(line, f"{path}:{number}"))
-                yield split, line.lower() if lower else line
+                line = line.lower() if lower else line
+                yield split, " ".join(words(line, f"{path}:{number}"))
 
 
 def prepare_files(args, paths):

@@ -44,8 +44,11 @@ def test_words_stay_as_they_are(prepare):
     assert lines_of(out / "test.txt") == ["The <unk> bird", "no cat"]
 
 
-def test_lower(prepare):
+def test_lower(prepare, tmp_path):
     assert lines_of(prepare("--lower") / "test.txt") == ["the <unk> bird", "no cat"]
+    write(tmp_path / "raw" / "test.txt", "a </S>\n")
+    with pytest.raises(common.InputError, match="has the word </s>"):  # reserved in lower case
+        prepare("--lower")
 
 
 @pytest.mark.parametrize(("options", "words"), [
