@@ -44,7 +44,7 @@ def run(main, program):
     except InputError as error:
         message = str(error)
     except OSError as error:
-        message = f"{error.filename or 'input/output'}: {error.strerror or error}"
+        message = f"{error.filename or 'reading or writing'}: {error.strerror or error}: mend that and call again"
     except KeyboardInterrupt:
         print(f"{program}: interrupted: the same command goes on after the last finished stage", file=sys.stderr)
         sys.exit(130)
