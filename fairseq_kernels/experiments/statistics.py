@@ -45,8 +45,9 @@ def summarise(measured: pandas.DataFrame, baseline: str = "") -> Tuple[pandas.Da
         ``difference`` (mean - baseline's), ``difference_low``, ``difference_high`` and ``p``, not yet adjusted for the
         number of comparisons. NaN: unknown, as no row has two seeds, or a value isn't finite. And what was pooled.
     """
-    rows = measured.groupby("name", sort=False).value.agg(mean="mean", seeds="size", variance="var")
-    rows["mean"] = rows["mean"].where(numpy.isfinite(rows["mean"]))
+    finite = measured.value.where(numpy.isfinite(measured.value))
+    rows = finite.groupby(measured.name, sort=False).agg(mean="mean", seeds="size", variance="var", known="count")
+    rows.loc[rows.known < rows.seeds, ["mean", "variance"]] = math.nan  # a run diverged
     deviation, freedom = spread = pooled(rows)
     quantile = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) if freedom else math.nan
     half = quantile * deviation / rows.seeds**0.5

@@ -127,8 +127,10 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     """
     figures = pandas.DataFrame([{**entry.get("provenance", {}), **entry, "entry": entry} for entry in entries])
     figures = figures.reindex(columns=figures.columns.union(OPTIONAL, sort=False))
-    rates = figures.arguments.astype("str").str.findall(r"--lr[ =]([\d.e-]+)(?:\s|$)").str[-1]  # the last one counts
-    figures["learning_rate"], figures["minutes"] = pandas.to_numeric(rates), figures.seconds / 60
+    rates = (re.findall(r"--lr[ =]([\d.e-]+)(?:\s|$)", str(arguments)) for arguments in figures.arguments)
+    figures["learning_rate"] = [rate[-1] if rate else None for rate in rates]  # the last one counts
+    figures["minutes"] = pandas.to_numeric(figures.seconds) / 60
+    figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)
     figures["valid_curve"] = [
         own if isinstance(own, list) else (curves or {}).get(run, []) for own, run in zip(figures.valid_curve, runs)
@@ -248,7 +250,7 @@ def part(results: Results, figures: pandas.DataFrame) -> Part:
         spread = results.spreads[(profile, corpus, *column)]
         notes += comparisons(column, of_column, spread, of_profile.adjusted.count())
     notes += marked_rows(figures)
-    of_split = figures[(figures.split == table.split) & figures.learning_rate.notna()]
+    of_split = figures[(figures.split == table.split) & figures.command.str.startswith("bash ")]
     command = (of_split if len(of_split) else figures).command.iloc[0]
     return Part(title(corpus, profile), shown, notes, made(figures), command, pictures)
 

@@ -25,8 +25,10 @@ def load_verdicts(folder: Path, results: Sequence[Results]) -> List[Chapter]:
     path = folder / f"{VERDICTS}.yaml"
     try:
         claims = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else []
+        if not (isinstance(claims, list) and all(isinstance(claim, dict) for claim in claims)):
+            raise ValueError("no list of claims")
         lines = [verdict(claim, results) for claim in claims]
-    except (yaml.YAMLError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     if not lines:
         return []
@@ -51,15 +53,12 @@ def verdict(claim: dict, results: Sequence[Results]) -> List[str]:
 
 def evidence(row: str, results: Sequence[Results]) -> str:
     """A row's figures, as the tables have them."""
-    table, profile, corpus, metric, name = row.split("/", 4)
     for found in results:
-        if found.table.name == table:
-            of_row = found.rows.set_index(["profile", "corpus", "metric", "name"], drop=False)
-            of_row = of_row[of_row.index == (profile, corpus, metric, name)]
-            of_row = of_row.sort_values("split", key=lambda split: split != found.table.split, kind="stable")
-            if len(of_row):
-                summary = of_row.iloc[0]
-                compared = difference(summary)
-                shown = "" if summary.adjusted < LEVEL or not compared else ", no difference shown"
-                return f"{name} {compared or cell(summary)}{shown}"
+        names = found.rows[["profile", "corpus", "metric", "name"]].agg("/".join, axis=1)
+        of_row = found.rows[found.table.name + "/" + names == row]
+        if len(of_row):
+            summary = of_row.loc[(of_row.split == found.table.split).idxmax()]  # the table's split, or the first
+            compared = difference(summary)
+            shown = "" if summary.adjusted < LEVEL or not compared else ", no difference shown"
+            return f"{summary['name']} {compared or cell(summary)}{shown}"
     raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")
