@@ -10,6 +10,7 @@ import pytest
 
 from fairseq_kernels.analysis.plotting import end_labels, file_pyplot
 from fairseq_kernels.experiments import report, report_figures, summaries, tables
+from fairseq_kernels.experiments.chapters import Chapter, in_order
 from fairseq_kernels.experiments.report import html, load_chapters, markdown, put_into
 
 TABLE = """
@@ -251,8 +252,8 @@ def test_rows_from_elsewhere_are_marked(results, monkeypatch):
 def test_the_papers_order():
     sources = ["beyond the papers", "Miao et al. 2019, Tables 2 and 5", "Gao et al. 2019, section 4.4: above 50 %"]
     sources += ["de Brebisson and Vincent 2016, Table 5", "Gao et al. 2019, Table 10", "Gao et al. 2019, Table 2"]
-    chapters = [summaries.Chapter("", "", source, "", []) for source in sources]
-    assert [sources.index(chapter.source) for chapter in summaries.in_order(chapters)] == [5, 4, 2, 3, 1, 0]
+    chapters = [Chapter("", "", source, "", []) for source in sources]
+    assert [sources.index(chapter.source) for chapter in in_order(chapters)] == [5, 4, 2, 3, 1, 0]
 
 
 CLAIM = """

@@ -17,9 +17,9 @@ def measured(**rows):
 
 def test_two_rows_are_compared_as_by_scipy():
     lin, pol = (62.5, 61.9, 62.0), (59.2, 59.0)
-    rows, spread = summarise(measured(lin=lin, pol=pol), "lin")
+    rows = summarise(measured(lin=lin, pol=pol), "lin")
     expected = stats.ttest_ind(pol, lin)
-    assert rows.p["pol"] == pytest.approx(expected.pvalue) and spread.freedom == expected.df == 3
+    assert rows.p["pol"] == pytest.approx(expected.pvalue) and rows.freedom.tolist() == [expected.df, 3]
     interval = expected.confidence_interval()
     assert (rows.difference_low["pol"], rows.difference_high["pol"]) == pytest.approx((interval.low, interval.high))
     assert math.isnan(rows.p["lin"]) and math.isnan(rows.difference["lin"])
@@ -28,16 +28,16 @@ def test_two_rows_are_compared_as_by_scipy():
 def test_spread_is_pooled_over_all_rows():
     """scipy's Dunnett test has the same statistics, from all samples' variance."""
     many = {"lin": (62.5, 61.9, 62.0), "pol": (59.2, 59.0), "log": (99.0, 98.1, 98.2, 99.5)}
-    rows, spread = summarise(measured(**many), "lin")
+    rows = summarise(measured(**many), "lin")
     expected = stats.dunnett(many["pol"], many["log"], control=many["lin"]).statistic
     assert rows.p[["pol", "log"]].tolist() == pytest.approx(2 * stats.t.sf(numpy.abs(expected), 6))
-    half = stats.t.ppf(0.975, 6) * spread.deviation / math.sqrt(3)
+    half = stats.t.ppf(0.975, 6) * rows.deviation["lin"] / math.sqrt(3)
     assert (rows.low["lin"], rows.high["lin"]) == pytest.approx((62.13333 - half, 62.13333 + half))
 
 
 def test_one_seed_has_the_others_spread():
-    rows, spread = summarise(measured(lin=(60.0, 62.0), mog=(64.0,)), "lin")
-    assert spread == pytest.approx((math.sqrt(2), 1))
+    rows = summarise(measured(lin=(60.0, 62.0), mog=(64.0,)), "lin")
+    assert rows.deviation.tolist() == pytest.approx([math.sqrt(2)] * 2) and rows.freedom.tolist() == [1, 1]
     quantile = stats.t.ppf(0.975, 1)
     assert rows.seeds.tolist() == [2, 1] and rows.high["mog"] == pytest.approx(64 + quantile * math.sqrt(2))
     assert rows.difference_low["mog"] == pytest.approx(3 - quantile * math.sqrt(2 * 1.5))
@@ -46,14 +46,14 @@ def test_one_seed_has_the_others_spread():
 @pytest.mark.parametrize("rows", [{"lin": (60.0,), "pol": (59.0,)}, {"lin": (60.0, math.inf), "pol": (59.0,)},
                                   {"lin": (60.0, 60.0), "pol": (59.0,)}])  # fmt: skip
 def test_nothing_is_known_without_a_spread(rows):
-    summary, _ = summarise(measured(**rows), "lin")
+    summary = summarise(measured(**rows), "lin")
     assert summary[["low", "high", "difference_low", "difference_high", "p"]].isna().all(axis=None)
     assert summary["mean"]["pol"] == 59.0
 
 
 def test_a_row_that_diverged_leaves_the_others_alone():
-    rows, spread = summarise(measured(lin=(60.0, 62.0), bad=(math.inf, 3.0), pol=(59.0, math.nan)), "lin")
-    assert spread.freedom == 1 and rows.p[["bad", "pol"]].isna().all() and math.isfinite(rows.low["lin"])
+    rows = summarise(measured(lin=(60.0, 62.0), bad=(math.inf, 3.0), pol=(59.0, math.nan)), "lin")
+    assert rows.freedom["lin"] == 1 and rows.p[["bad", "pol"]].isna().all() and math.isfinite(rows.low["lin"])
     assert rows["mean"][["bad", "pol"]].isna().all()
 
 
@@ -68,7 +68,7 @@ def test_intervals_cover_and_ties_are_rarely_called_differences():
     random, covered, wrong = numpy.random.default_rng(1), [], 0
     for _ in range(200):
         table = {name: random.normal(60, 0.5, count) for name, count in (("lin", 3), ("a", 3), ("b", 1), ("c", 1))}
-        rows, _ = summarise(measured(**table), "lin")
+        rows = summarise(measured(**table), "lin")
         covered.append((rows.low < 60) & (rows.high > 60))
         wrong += bool((holm(rows.p) < 0.05).any())
     assert numpy.mean(covered, axis=0) == pytest.approx(0.95, abs=0.04)

@@ -7,9 +7,10 @@ from typing import Callable, Dict, List, NamedTuple
 import pandas
 
 from ..analysis.disambiguation import interval
+from .chapters import Chapter, Number, Part, made, marked_rows, title, unique
 from .report_figures import Picture, bars
 from .results import load
-from .summaries import FIGURE, Chapter, Number, Part, data_frame, made, marked_rows, read, title, unique
+from .summaries import FIGURE, data_frame, read
 from .tables import load_table
 
 

@@ -14,7 +14,8 @@ from ..analysis.markdown import escaped, markdown_table
 from ..errors import one_line_errors
 from . import tables
 from .analyses import ANALYSES, SPEED, load_analysis, load_speed
-from .summaries import Chapter, Part, chapter, in_order, load_results
+from .chapters import Chapter, Part, chapter, in_order
+from .summaries import load_results
 from .verdicts import VERDICTS, load_verdicts
 
 

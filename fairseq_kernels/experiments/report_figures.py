@@ -45,19 +45,20 @@ class Picture(NamedTuple):
         return Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
 
 
-def points(pyplot, rows: pandas.DataFrame, seeds: pandas.Series, base: str):
+def points(pyplot, rows: pandas.DataFrame, base: str):
     """Ours with intervals, and the paper's, each over its own baseline.
 
     Args:
-        rows: ``mean``, ``low``, ``high`` and ``paper`` by name.
-        seeds: values by name.
+        rows: ``mean``, ``low``, ``high``, ``paper`` and the figures (``entries``), by name.
         base: the baseline's name.
     """
     ours, papers = rows["mean"] / rows["mean"][base], rows.paper / rows.paper[base]
     places = {name: place for place, name in enumerate(rows.index)}
     figure, axis = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * len(rows)))
     axis.axvline(1, color="grey", linewidth=0.6)
-    axis.plot(seeds / rows["mean"][base], seeds.index.map(places), "|", color="C0", alpha=0.5)
+    for name, entries in rows.entries.items():
+        seeds = [entry["value"] / rows["mean"][base] for entry in entries]
+        axis.plot(seeds, [places[name]] * len(seeds), "|", color="C0", alpha=0.5)
     error = (rows[["low", "high"]].sub(rows["mean"], axis=0).abs() / rows["mean"][base]).T
     axis.errorbar(ours, list(places.values()), xerr=error.fillna(0), fmt="o", color="C0", markersize=4, label="here")
     if papers.notna().any():

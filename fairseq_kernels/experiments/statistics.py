@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Sequence
 
 import numpy
 import pandas
@@ -14,26 +14,7 @@ from scipy import stats
 CONFIDENCE = 0.95
 
 
-class Pooled(NamedTuple):
-    """Of all rows with several seeds: their standard deviation, and its degrees of freedom (NaN and 0 if there are
-    none)."""
-
-    deviation: float
-    freedom: int
-
-
-def pooled(rows: pandas.DataFrame) -> Pooled:
-    """
-    Args:
-        rows: ``seeds`` (n) and ``variance`` of the sample; rows whose variance isn't finite are left out.
-    """
-    replicated = rows[numpy.isfinite(rows.variance)]
-    freedom = int((replicated.seeds - 1).sum())
-    squares = float(((replicated.seeds - 1) * replicated.variance).sum())
-    return Pooled(math.sqrt(squares / freedom) if squares > 0 else math.nan, freedom)
-
-
-def summarise(measured: pandas.DataFrame, baseline: str = "") -> Tuple[pandas.DataFrame, Pooled]:
+def summarise(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFrame:
     """Each row's mean over its seeds, and its difference from the baseline by the pooled t test.
 
     Args:
@@ -43,12 +24,16 @@ def summarise(measured: pandas.DataFrame, baseline: str = "") -> Tuple[pandas.Da
     Returns:
         A line a row, in their order: ``mean``, ``seeds``, ``low`` and ``high`` of the mean's 95 % t interval,
         ``difference`` (mean - baseline's), ``difference_low``, ``difference_high`` and ``p``, not yet adjusted for the
-        number of comparisons. NaN: unknown, as no row has two seeds, or a value isn't finite. And what was pooled.
+        number of comparisons; ``deviation``, the standard deviation pooled over the rows with several seeds, and its
+        degrees of ``freedom``. NaN: unknown, as no row has two seeds, or a value isn't finite.
     """
     finite = measured.value.where(numpy.isfinite(measured.value))
     rows = finite.groupby(measured.name, sort=False).agg(mean="mean", seeds="size", variance="var", known="count")
     rows.loc[rows.known < rows.seeds, ["mean", "variance"]] = math.nan  # a run diverged
-    deviation, freedom = spread = pooled(rows)
+    several = rows[rows.variance.notna()]
+    freedom = int((several.seeds - 1).sum())
+    squares = float(((several.seeds - 1) * several.variance).sum())
+    deviation = math.sqrt(squares / freedom) if squares else math.nan
     quantile = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) if freedom else math.nan
     half = quantile * deviation / rows.seeds**0.5
     rows["low"], rows["high"] = rows["mean"] - half, rows["mean"] + half
@@ -58,7 +43,7 @@ def summarise(measured: pandas.DataFrame, baseline: str = "") -> Tuple[pandas.Da
     rows["difference_low"] = rows.difference - quantile * error
     rows["difference_high"] = rows.difference + quantile * error
     rows["p"] = 2 * stats.t.sf((rows.difference / error).abs(), freedom or math.nan)
-    return rows, spread
+    return rows.assign(deviation=deviation, freedom=freedom)
 
 
 def holm(p: pandas.Series) -> pandas.Series:

@@ -6,7 +6,8 @@ from typing import List, Sequence
 import pandas
 import yaml
 
-from .summaries import LEVEL, Chapter, Part, Results, cell, difference
+from .chapters import LEVEL, Chapter, Part, cell, difference
+from .summaries import Results
 
 VERDICTS = "verdicts"
 CHOICES = ("holds", "doesn't", "can't be told here")
