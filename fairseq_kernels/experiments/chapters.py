@@ -178,9 +178,8 @@ def points_picture(rows: pandas.DataFrame) -> List[Picture]:
     base = rows.baseline.iloc[0]
     if not base or len(rows) < 2 or not rows["mean"][base]:
         return []
-    return [
-        Picture(f"{label(rows)} over {base}'s, with 95 % intervals", functools.partial(points, rows=rows, base=base))
-    ]
+    draw = functools.partial(points, rows=rows, base=base)
+    return [Picture(f"{label(rows)} over {base}'s, with 95 % intervals", draw)]
 
 
 def weights_picture(weights: pandas.DataFrame) -> Picture:

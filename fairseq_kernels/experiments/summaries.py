@@ -47,7 +47,7 @@ OPTIONAL += ("commit", "seconds", "arguments", "processor", "threads", "gpu", "p
 
 
 class Results(NamedTuple):
-    """A table's figures, one a line, and its rows, one a line, profile, corpus, metric and split (:func:`row_statistics`)."""
+    """A table's figures, one a line, and its rows' statistics, as :func:`row_statistics` has them."""
 
     table: tables.Table
     figures: pandas.DataFrame
@@ -141,8 +141,9 @@ def load_results(path: Path, table: tables.Table) -> Results:
 
 
 def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path) -> pandas.DataFrame:
-    """:func:`statistics.summarise` of each profile, corpus, metric and split, with the paper's figure, the objects behind
-    it (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over the comparisons of a profile."""
+    """:func:`statistics.summarise` of each profile, corpus, metric and split: a line a row, with the ``paper``'s,
+    the objects behind ours (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over a profile's
+    comparisons."""
     columns = []
     for column, measured in figures.groupby(COLUMN, sort=False):
         test = METRICS.get(column[2], Metric("")).test
