@@ -111,6 +111,7 @@ def test_the_main_table(results):
         ["extra", r"70.0 \[65.7, 74.3\] (1)", "", r"+9.0 \[+4.1, +14.0\]", "0.016", "1.0", "`--kernels extra`"],
     ]
     assert r"- Not run: lin\*, mog." in text.splitlines() and "A note." in text.splitlines()
+    assert "The 95 % interval of one seed comes from the other rows' spread." in text
     assert r"## Kernels \<one by one\> (A. Author 2019, Table 1)" in text.splitlines()
     how = "t test with the pooled standard deviation 1, 2 degrees of freedom; Holm over 2 comparisons, level 0.05"
     sentence = f"- perplexity ({how}): above lin: log, extra; not tested: unigram."

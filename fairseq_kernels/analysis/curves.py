@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Dict, Optional
 
-from .plotting import end_labels, file_pyplot
+from .plotting import end_labels, file_pyplot, log_scale
 from .training_log import read_curves
 
 
@@ -31,8 +31,8 @@ def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]]
     for name, value in (baselines or {}).items():
         perplexity.axhline(value, color="grey", linestyle="--")
         perplexity.text(0.5, value, f"{name} {value:.0f}", transform=perplexity.get_yaxis_transform(), va="bottom")
-    perplexity.set(xlabel="update", ylabel="validation perplexity", yscale="log")
-    draw(perplexity, validation)
+    perplexity.set(xlabel="update", ylabel="validation perplexity")
+    draw(perplexity, validation, log=True)
     for axis, (name, curves) in zip(others, mixtures.items()):
         axis.set(xlabel="update", ylabel="mean mixture weight", ylim=(0, 1), title=name)
         draw(axis, {key.removeprefix("pi_"): curve for key, curve in curves.items()})
@@ -40,9 +40,11 @@ def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]]
     figure.savefig(out, dpi=120)
 
 
-def draw(axis, curves: Dict[str, Dict[int, float]]) -> None:
+def draw(axis, curves: Dict[str, Dict[int, float]], log: bool = False) -> None:
     """Curves by update, each with its name at its end."""
     drawn = {name: axis.plot(list(curve), list(curve.values()), ".-") for name, curve in curves.items() if curve}
+    if log:
+        log_scale(axis)
     end_labels(axis, {name: line for name, [line] in drawn.items()})
 
 

@@ -15,6 +15,17 @@ def file_pyplot():
     return pyplot
 
 
+def log_scale(axis) -> None:
+    """A logarithmic scale of what is drawn, upwards, with numbers as they are usually written."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_yscale("log")
+    bottom, top = axis.get_ylim()
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 3) if top > 10 * bottom else range(1, 10)))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
+
+
 def end_labels(axis, lines: Dict, apart: float = 0.06) -> None:
     """Names lines at their last points, at least ``apart`` of the axis' height from each other.
 

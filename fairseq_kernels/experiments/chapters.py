@@ -13,6 +13,7 @@ from .summaries import COSTS, METRICS, Metric, Results, baseline_of
 
 LEVEL = 0.05
 MARK = "†"
+ONE_SEED = "In round brackets: the number of seeds. The 95 % interval of one seed comes from the other rows' spread."
 PAPERS = ("Gao", "de Brebisson", "Miao")
 
 
@@ -87,6 +88,8 @@ def part(results: Results, figures: pandas.DataFrame) -> Part:
         pictures.append(weights_picture(weights))
     missing = ", ".join(name for name in planned if name not in names)
     notes = [f"Not run: {missing}."] if missing else []
+    if any((column.low.notna() & (column.seeds == 1)).any() for column in columns):
+        notes.append(ONE_SEED)
     for column in columns:
         notes += comparisons(column, of_profile.adjusted.count())
     of_split = figures[(figures.split == table.split) & figures.command.str.startswith("bash ")]
@@ -157,7 +160,7 @@ def main_table(names: List[str], columns: List[pandas.DataFrame], figures: panda
 
 def learned_values(learned: pandas.Series) -> str:
     """Of trained hyper-parameters: their means over the seeds."""
-    values = pandas.DataFrame(list(learned.dropna())).mean()
+    values = pandas.DataFrame(list(learned.dropna())).mean(numeric_only=True)
     return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
 
 
@@ -179,7 +182,8 @@ def points_picture(rows: pandas.DataFrame) -> List[Picture]:
     if not base or len(rows) < 2 or not rows["mean"][base]:
         return []
     draw = functools.partial(points, rows=rows, base=base)
-    return [Picture(f"{label(rows)} over {base}'s, with 95 % intervals", draw)]
+    intervals = ", with 95 % intervals" if rows.low.notna().any() else ""
+    return [Picture(f"{label(rows)} over {base}'s{intervals}", draw)]
 
 
 def weights_picture(weights: pandas.DataFrame) -> Picture:

@@ -10,7 +10,7 @@ import numpy
 import pandas
 from markupsafe import Markup
 
-from ..analysis.plotting import end_labels, file_pyplot
+from ..analysis.plotting import end_labels, file_pyplot, log_scale
 
 INK = "#010203"  # a colour that nothing else has: becomes the page's own, light or dark
 STYLE = {
@@ -52,28 +52,26 @@ def points(pyplot, rows: pandas.DataFrame, base: str):
         rows: ``mean``, ``low``, ``high``, ``paper`` and the figures (``entries``), by name.
         base: the baseline's name.
     """
-    ours, papers = rows["mean"] / rows["mean"][base], rows.paper / rows.paper[base]
-    places = {name: place for place, name in enumerate(rows.index)}
+    unit, heights = rows["mean"][base], pandas.Series(numpy.arange(len(rows)), rows.index)
+    ours, papers = rows["mean"] / unit, rows.paper / rows.paper[base]
     figure, axis = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * len(rows)))
     axis.axvline(1, color="grey", linewidth=0.6)
     for name, entries in rows.entries.items():
-        seeds = [entry["value"] / rows["mean"][base] for entry in entries]
-        axis.plot(seeds, [places[name]] * len(seeds), "|", color="C0", alpha=0.5)
-    error = (rows[["low", "high"]].sub(rows["mean"], axis=0).abs() / rows["mean"][base]).T
-    axis.errorbar(ours, list(places.values()), xerr=error.fillna(0), fmt="o", color="C0", markersize=4, label="here")
+        axis.plot([entry["value"] / unit for entry in entries], [heights[name]] * len(entries), "|C0", alpha=0.5)
+    half = (rows.high - rows["mean"]).fillna(0) / unit
+    axis.errorbar(ours, heights, xerr=half, fmt="oC0", markersize=4, label="here")
     if papers.notna().any():
-        axis.plot(papers, [place + BELOW for place in places.values()], "D", color="C1", markersize=4, fillstyle="none",
-                  label="the paper's, over its own")  # fmt: skip
+        label = "the paper's, over its own"
+        axis.plot(papers, heights + BELOW, "DC1", markersize=4, fillstyle="none", label=label)
+        figure.legend(loc="outside upper right", ncols=2, fontsize="small")
     for values, colour, down in ((ours, "C0", 0), (papers, "C1", BELOW)):
         for name, value in values[(values < SHOWN[0]) | (values > SHOWN[1])].items():
-            edge, side = (0.01, "left") if value < SHOWN[0] else (0.99, "right")
-            text = f"← {value:.2f}" if value < SHOWN[0] else f"{value:.2f} →"
-            axis.text(edge, places[name] + down, text, color=colour, ha=side, va="center", fontsize="small",
-                      transform=axis.get_yaxis_transform())  # fmt: skip
+            edge, side, text = (0, "left", f"← {value:.2f}") if value < 1 else (1, "right", f"{value:.2f} →")
+            style = {"color": colour, "ha": side, "va": "center", "fontsize": "small"}
+            axis.text(edge, heights[name] + down, text, transform=axis.get_yaxis_transform(), **style)
     inside = pandas.concat([ours, papers]).loc[lambda value: value.between(*SHOWN)]
     axis.set(xlim=(inside.min() - 0.05, inside.max() + 0.05), ylim=(len(rows) - 0.4, -0.6), xlabel=f"over {base}'s")
-    axis.set_yticks(list(places.values()), list(places))
-    figure.legend(loc="outside upper right", ncols=2, fontsize="small")
+    axis.set_yticks(heights, rows.index)
     return figure
 
 
@@ -93,11 +91,8 @@ def curve_pictures(caption: str, curves: Dict[str, List[List]], base: str) -> Li
         for place, name in enumerate(group):
             for curve in curves[name]:
                 [lines[name]] = axis.plot(*zip(*curve), color="grey" if name == base else f"C{place}")
-        axis.set(xlabel="update", yscale="log")
-        bottom, top = axis.get_ylim()
-        axis.yaxis.set_major_locator(pyplot.LogLocator(subs=(1, 3) if top > 10 * bottom else range(1, 10)))
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.yaxis.set_minor_formatter("")
+        axis.set(xlabel="update")
+        log_scale(axis)
         end_labels(axis, lines)
         return figure
 

@@ -141,9 +141,9 @@ def load_results(path: Path, table: tables.Table) -> Results:
 
 
 def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path) -> pandas.DataFrame:
-    """:func:`statistics.summarise` of each profile, corpus, metric and split: a line a row, with the ``paper``'s,
-    the objects behind ours (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over a profile's
-    comparisons."""
+    """:func:`statistics.summarise` of each profile, corpus, metric and split, with further columns: the figure of the
+    ``paper``, the objects behind ours (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over all
+    comparisons of a profile."""
     columns = []
     for column, measured in figures.groupby(COLUMN, sort=False):
         test = METRICS.get(column[2], Metric("")).test
