@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import subprocess
 import sys
 from xml.etree import ElementTree
 
@@ -240,14 +241,25 @@ def test_how_it_was_made(results):
 def test_rows_from_elsewhere_are_marked(results, monkeypatch):
     monkeypatch.setattr(summaries, "history", lambda: ("abc123", "def456"))
     figures = [
-        figure("lin", 60.0, commit="abc1"),
+        figure("lin", 60.0, commit="abc1", analysis_commit="def4"),
         figure("log", 99.0, commit="def456+"),
-        figure("mog", 61.0, commit="fff"),
+        figure("mog", 61.0, commit="fff", analysis_commit="eee"),
     ]
     chapters = results(figures)
     assert list(values_of(chapters, "options")) == ["log †", "lin", "mog †"]
-    sentence = "† commit not on main, or files had changed since: log (def456+), mog (fff)."
+    sentence = "† commit not on main, or files had changed since: log (def456+), mog (fff eee)."
     assert chapters[0].parts[0].notes[-1] == sentence
+
+
+def test_commits_of_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(summaries, "history", summaries.history.__wrapped__)  # without its cache
+    assert not summaries.off_main("abc")  # where there is no git nothing is known
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    [commit] = summaries.history()
+    assert [summaries.off_main(name) for name in (commit[:12], commit[:12] + "+", "abc")] == [False, True, True]
 
 
 def test_the_papers_order():
@@ -289,6 +301,33 @@ def test_verdicts(results, tmp_path):
         (tmp_path / "verdicts.yaml").write_text(CLAIM.replace(*new))
         with pytest.raises(ValueError, match=re.escape(problem)):
             load_chapters(tmp_path)
+
+
+def test_close_words_and_the_weight_of_lin(results, tmp_path):
+    compared = {"mean": 0.012, "low": -0.001, "high": 0.025}
+    closeness = [
+        figure(name, value, metric=f"cluster_{metric}", own={"difference": difference, "baseline": "seed 1"})
+        for name, difference in (("lin", None), ("mos", compared))
+        for metric, value in (("accuracy", 0.7094), ("log_likelihood", -0.75))
+    ]
+    by_rank = [{"of": "1-10", "mean": 0.25}, {"of": "11-20", "mean": None}]
+    details = {
+        "above_half": 0.24,
+        "by_position": [{"of": "0", "mean": 0.15}, {"of": "2", "mean": 0.3}],
+        "by_rank": by_rank,
+    }
+    (tables.TABLES / "table3.yaml").write_text(TABLE)
+    (tmp_path / "table4.json").write_text(json.dumps(closeness))
+    weight = figure("mix1", 0.36, metric="linear_weight", own={"details": details})
+    (tmp_path / "linear_weight.json").write_text(json.dumps([weight]))
+    results([figure("lin", 60.0)])
+    clusters, weights = (chapter.parts[0].tables[0] for chapter in load_chapters(tmp_path, ["table4", "linear_weight"]))
+    assert [list(map(str, row)) for row in clusters.values] == [
+        ["lin", "1", "seed 1", "70.9", "", "-0.750", ""],
+        ["mos", "1", "seed 1", "70.9", "+1.20 [-0.10, +2.50]", "-0.750", "+0.0120 [-0.0010, +0.0250]"],
+    ]
+    assert list(weights) == ["", "seed", "mean", "above 0.5", "at word 0", "rank 1-10", "rank 11-20"]
+    assert list(map(str, weights.values[0])) == ["mix1", "1", "0.360", "24.0 %", "0.15", "0.25", ""]
 
 
 def test_training_speed(results, tmp_path):

@@ -13,6 +13,8 @@ from .results import load
 from .summaries import FIGURE, data_frame, read
 from .tables import load_table
 
+POSITIONS = ("0", "1", "5", "20+")
+
 
 def table4(figures: pandas.DataFrame) -> pandas.DataFrame:
     """A row a model and baseline: accuracy and log-likelihood, with the differences from lin."""
@@ -34,11 +36,11 @@ def linear_weight(figures: pandas.DataFrame) -> pandas.DataFrame:
     lines = []
     for name, figure in zip(figures.name, figures.entry):
         details = figure["details"]
+        means = {f"at word {row['of']}": row["mean"] for row in details["by_position"] if row["of"] in POSITIONS}
+        means |= {f"rank {row['of']}": row["mean"] for row in details["by_rank"]}  # None: of no words
         line = {"": name, "seed": str(figure["seed"]), "mean": Number(f"{figure['value']:.3f}", [figure])}
         line["above 0.5"] = f"{100 * details['above_half']:.1f} %"
-        line |= {f"at word {row['of']}": f"{row['mean']:.2f}" for row in details["by_position"]
-                 if row["of"] in ("0", "1", "5", "20+")}  # fmt: skip
-        lines.append({**line, **{f"rank {row['of']}": f"{row['mean']:.2f}" for row in details["by_rank"]}})
+        lines.append({**line, **{head: "" if mean is None else f"{mean:.2f}" for head, mean in means.items()}})
     return pandas.DataFrame(lines).fillna("")
 
 

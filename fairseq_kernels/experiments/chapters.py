@@ -98,8 +98,7 @@ def part(results: Results, figures: pandas.DataFrame) -> Part:
 
 
 def marked_rows(figures: pandas.DataFrame) -> List[str]:
-    off = figures[figures.off_main]
-    rows = ", ".join(unique(f"{name} ({commit})" for name, commit in zip(off.name, off.commit)))
+    rows = ", ".join(unique(f"{name} ({commits})" for name, commits in zip(figures.name, figures.off_main) if commits))
     return [f"{MARK} commit not on main, or files had changed since: {rows}."] if rows else []
 
 
@@ -153,7 +152,7 @@ def main_table(names: List[str], columns: List[pandas.DataFrame], figures: panda
     blocks.append(of_name.config.agg(lambda configs: " / ".join(unique(configs))).rename("options"))
     shown = pandas.concat(blocks, axis=1).reindex(names).astype(object).fillna("")
     shown = shown.loc[:, [any(map(str, shown.iloc[:, number])) for number in range(shown.shape[1])]]
-    marked = of_name.off_main.any()
+    marked = of_name.off_main.agg(any)
     shown.insert(0, "", [f"{name} {MARK}" if marked[name] else name for name in names])
     return shown
 

@@ -43,7 +43,7 @@ COLUMN = ["profile", "corpus", "metric", "split"]
 RUN = ("name", "corpus", "profile", "seed")
 FIGURE = (*RUN, "split", "metric", "value", "command", "config", "data", "date", "versions")
 OPTIONAL = ("paper", "parameters", "words_per_second", "train_ppl", "learned", "valid_curve", "hypotheses")
-OPTIONAL += ("commit", "seconds", "arguments", "processor", "threads", "gpu", "python")
+OPTIONAL += ("commit", "analysis_commit", "seconds", "arguments", "processor", "threads", "gpu", "python")
 
 
 class Results(NamedTuple):
@@ -97,7 +97,8 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     figures["valid_curve"] = [
         own if isinstance(own, list) else (curves or {}).get(run, []) for own, run in zip(figures.valid_curve, runs)
     ]
-    figures["off_main"] = figures.commit.map(off_main)
+    commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
+    figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
     rows = {row.name: row for row in table.rows}
     for (name, corpus, profile), of_row in figures.groupby(["name", "corpus", "profile"]):
         options = " ".join(row_options(SEARCHED, corpus, profile, rows.get(name, tables.Row(""))) or ())
@@ -122,9 +123,9 @@ def history() -> Tuple[str, ...]:
         return ()
 
 
-def off_main(commit) -> bool:
+def off_main(commit: str) -> bool:
     """Whether the commit is not in the checkout's history, or files had changed since it (it ends in ``+`` then)."""
-    return bool(history()) and not any(known.startswith(str(commit)) for known in history())
+    return bool(history()) and not any(known.startswith(commit) for known in history())
 
 
 def load_results(path: Path, table: tables.Table) -> Results:
