@@ -166,6 +166,7 @@ def test_bleu_is_compared_where_translations_are_at_hand(results, tmp_path):
 def test_models_that_diverged(results):
     chapters = results([figure("lin", math.inf), figure("lin", 60.0, seed=2), *seeds("log", 99.0, 98.0)])
     assert values_of(chapters, "perplexity")["lin"] == "nan (2)"
+    assert "nan (2)" in html(chapters)
 
 
 def test_rows_with_further_options_have_lines_of_their_own(results):
@@ -399,7 +400,7 @@ def assert_affine(drawn, wanted):
 
 def test_curves(results):
     """Those of the curves' file, and of newer figures themselves; each with its name at its end."""
-    newer = figure("mog", 71.0, own={"valid_curve": [[10, 300.0], [20, 110.0], [40, 90.0], [50, 80.0]]})
+    newer = figure("mog", 71.0, own={"valid_curve": [[5, "inf"], [10, 300.0], [20, 110.0], [40, 90.0], [50, 80.0]]})
     figures = [figure("log", 71.0), *seeds("lin", 70.0, 72.0), newer]
     [*_, (caption, drawing)] = pictures_of(page_of(results(figures, [*CURVES, curve("gone", 1, 9.0)]))).items()
     assert caption == "Validation perplexity over updates: lin, log, mog"

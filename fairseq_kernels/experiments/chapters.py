@@ -67,6 +67,7 @@ def place(metric: str) -> int:
 
 
 def part(results: Results, figures: pandas.DataFrame) -> Part:
+    """Of one profile and corpus, whose figures these are."""
     table, (profile, corpus) = results.table, figures[["profile", "corpus"]].iloc[0]
     planned, run = [row.name for row in table.rows], unique(figures.name)
     names = [name for name in unique([*planned, *run]) if name in run]
@@ -178,7 +179,7 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
 def points_picture(rows: pandas.DataFrame) -> List[Picture]:
     """Our rows and the paper's over their baselines, where there is something to compare."""
     base = rows.baseline.iloc[0]
-    if not base or len(rows) < 2 or not rows["mean"][base]:
+    if not base or len(rows) < 2 or not rows["mean"][base] > 0:
         return []
     draw = functools.partial(points, rows=rows, base=base)
     intervals = ", with 95 % intervals" if rows.low.notna().any() else ""

@@ -1,6 +1,7 @@
 """The tables' figures as data frames: one line a figure, and one line a row with its statistics."""
 
 import functools
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -74,11 +75,16 @@ def read_curves(path: Path) -> Dict[Tuple, List]:
     curves = {}
     for place, entry in enumerate(read(path, RUN), 1):
         try:
-            curve = [(int(update), float(ppl)) for update, ppl in entry.get("valid", {}).get("ppl", {}).items()]
+            curve = curve_of(entry.get("valid", {}).get("ppl", {}).items())
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: object {place} has no curve by update: {error}") from error
         curves[tuple(entry.get(name) for name in (*RUN, "config", "data"))] = curve
     return curves
+
+
+def curve_of(pairs: Iterable[Tuple]) -> List[Tuple[int, float]]:
+    """Updates and perplexities, without those that aren't finite."""
+    return [(int(update), float(ppl)) for update, ppl in pairs if math.isfinite(float(ppl))]
 
 
 def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Dict[Tuple, List]] = None):
@@ -95,7 +101,8 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)
     figures["valid_curve"] = [
-        own if isinstance(own, list) else (curves or {}).get(run, []) for own, run in zip(figures.valid_curve, runs)
+        curve_of(own) if isinstance(own, list) else (curves or {}).get(run, [])
+        for own, run in zip(figures.valid_curve, runs)
     ]
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
