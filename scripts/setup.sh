@@ -92,19 +92,20 @@ step() {
 }
 
 install_fairseq() {
-    local files=$VENV/fairseq-download
+    local files=$VENV/fairseq source
     rm -rf "$files"
     "$PY" -m pip download --no-deps --no-build-isolation --constraint constraints.txt --dest "$files" fairseq-fixed \
         || return
-    set -- "$files"/*
-    if [[ $1 == *.tar.gz ]]; then
-        tar -xzf "$1" -C "$files" --strip-components 1 || return
-        # its list of torch extensions, and torchaudio
-        sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$files/setup.py" >"$files/setup" || return
-        mv "$files/setup" "$files/setup.py"
-        set -- "$files"
+    source=$(cd "$files" && echo fairseq*)
+    if [[ $source == *.tar.gz ]]; then  # no wheel for this Python
+        tar -xzf "$files/$source" -C "$files" || return
+        source=$files/${source%.tar.gz}
+        # its second list of extensions is the torch ones
+        sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$source/setup.py" >"$files/setup.py" || return
+        mv "$files/setup.py" "$source"
+        (unset CUDA_HOME && "$PY" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$files" "$source") || return
     fi
-    (unset CUDA_HOME && pip_install "$1") && rm -r "$files"
+    pip_install --find-links "$files" --only-binary fairseq-fixed fairseq-fixed && rm -r "$files"
 }
 
 if [ -d "$VENV" ] && { [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; }; then
