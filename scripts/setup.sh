@@ -10,10 +10,10 @@
 #             smaller download: TORCH='torch==2.13.0+cpu' PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 # PYTHON_BIN  a Python that has fairseq and torch: it is used as it is, by the other scripts too; nothing is installed
 #
-# The versions of all but torch are those of constraints.txt. uv, where there is one, installs all but torch.
-# fairseq is compiled, for which a C++ compiler is needed (not with Python 3.12 on x86-64 Linux: there is a wheel).
-# What takes minutes and serves nothing here is left out of it: libbase (BASE layers), libnat (non-autoregressive
-# translation), alignment_train_cpu_binding (simultaneous translation), its CUDA extensions, and torchaudio (speech).
+# All but torch and fairseq comes in the versions of constraints.txt. Where there is uv, it installs all but torch.
+# fairseq-fixed 0.12.3.1 is compiled, which needs a C++ compiler; on x86-64 Linux Python 3.12 has a ready wheel. What
+# takes minutes to compile and serves nothing here is left out: libbase (BASE layers), libnat (non-autoregressive
+# translation), alignment_train_cpu_binding (simultaneous translation), CUDA extensions, and torchaudio (speech).
 # A fairseq-fixed that .venv already has stays as it is.
 #
 # A second call installs nothing. After an interruption, call again: what is done is not done again.
@@ -27,7 +27,7 @@ VENV=$ROOT/.venv
 PY=$VENV/bin/python
 case "${1:-}" in
     "") ;;
-    -h | --help) usage 2 21; exit 0 ;;
+    -h | --help) usage 2 19; exit 0 ;;
     *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)" ;;
 esac
 if [ -n "${PYTHON_BIN:-}" ]; then
@@ -42,7 +42,7 @@ command -v "$PYTHON" >/dev/null \
 version=$(minor_version "$PYTHON") || die "PYTHON=$PYTHON doesn't run"
 case $version in
     3.10 | 3.11 | 3.12 | 3.13) ;;
-    3.14) die "$PYTHON is Python 3.14, on which hydra-core 1.3.2, fairseq's, fails; name 3.10 to 3.13, as in PYTHON=python3.12" ;;
+    3.14) die "$PYTHON is Python 3.14, on which fairseq's hydra-core 1.3.2 fails; use PYTHON=python3.12, say" ;;
     *) die "$PYTHON is Python $version; 3.10 to 3.13 are supported: name another, as in PYTHON=python3.12" ;;
 esac
 
@@ -72,13 +72,14 @@ fi
 if [ "$version $(uname -sm)" != "3.12 Linux x86_64" ]; then  # fairseq-fixed's only wheel but Windows'
     command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
         || die "no C++ compiler, which fairseq needs; install one (on Debian: apt-get install g++)"
-    "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' \
+    headers=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    [ -f "$headers/Python.h" ] \
         || die "no Python.h, which fairseq needs; install the headers (on Debian: apt-get install python3-dev)"
 fi
 free=$(df -Pk "$ROOT" | awk 'NR == 2 {print int($4 / 1048576)}')
 need=8; [[ $TORCH == *cpu* ]] && need=3
 if [ ! -d "$VENV" ] && [ "$free" -lt "$need" ] && [ -z "${SKIP_DISK_CHECK:-}" ]; then
-    die "only $free GiB free in $ROOT and torch may need $need GiB; free some space, or set SKIP_DISK_CHECK=1 to try all the same"
+    die "only $free GiB free in $ROOT, torch may need $need; free some space, or set SKIP_DISK_CHECK=1 to try all the same"
 fi
 
 log=$ROOT/.venv.log
@@ -92,30 +93,29 @@ step() {
 }
 
 install_fairseq() {
-    local files=$VENV/fairseq source
+    local release=fairseq-fixed==0.12.3.1 files=$VENV/fairseq source
     rm -rf "$files"
-    "$PY" -m pip download --no-deps --no-build-isolation --constraint constraints.txt --dest "$files" fairseq-fixed \
-        || return
+    "$PY" -m pip download --no-deps --no-build-isolation --dest "$files" $release || return
     source=$(cd "$files" && echo fairseq*)
     if [[ $source == *.tar.gz ]]; then  # no wheel for this Python
         tar -xzf "$files/$source" -C "$files" || return
         source=$files/${source%.tar.gz}
-        # its second list of extensions is the torch ones
+        # this release's second list of extensions is the torch ones
         sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$source/setup.py" >"$files/setup.py" || return
         mv "$files/setup.py" "$source"
         (unset CUDA_HOME && "$PY" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$files" "$source") || return
     fi
-    pip_install --find-links "$files" --only-binary fairseq-fixed fairseq-fixed && rm -r "$files"
+    pip_install --find-links "$files" --only-binary fairseq-fixed $release && rm -r "$files"
 }
 
-if [ -d "$VENV" ] && { [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; }; then
+if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; then
     rm -rf "$VENV"  # of another Python, or not finished
 fi
 rm -f "$stamp"
 echo "setup.sh: Python $version, $TORCH into $VENV (log: $log); a first call takes two minutes, and torch's download"
 [ -d "$VENV" ] || step ".venv" "$PYTHON" -m venv "$VENV"
 if "$PY" -m pip show -q fairseq 2>/dev/null; then
-    die "$VENV has a fairseq that isn't fairseq-fixed; to use it as it is, set PYTHON_BIN=$PY; to replace it, remove $VENV"
+    die "$VENV has a fairseq of your own; to use it as it is, set PYTHON_BIN=$PY; to have another, remove $VENV"
 fi
 step "build tools" pip_install setuptools packaging cython numpy
 has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile "$TORCH" "torch>=2.4"
