@@ -79,7 +79,7 @@ fi
 free=$(df -Pk "$ROOT" | awk 'NR == 2 {print int($4 / 1048576)}')
 need=8; [[ $TORCH == *cpu* ]] && need=3
 if [ ! -d "$VENV" ] && [ "$free" -lt "$need" ] && [ -z "${SKIP_DISK_CHECK:-}" ]; then
-    die "only $free GiB free in $ROOT, torch may need $need; free some space, or set SKIP_DISK_CHECK=1 to try all the same"
+    die "only $free GiB free in $ROOT, torch may need $need; free some space, or set SKIP_DISK_CHECK=1 to try it anyway"
 fi
 
 log=$ROOT/.venv.log
