@@ -117,8 +117,8 @@ echo "setup.sh: Python $version, $TORCH into $VENV (log: $log); a first call tak
 if "$PY" -m pip show -q fairseq 2>/dev/null; then
     die "$VENV has a fairseq of your own; to use it as it is, set PYTHON_BIN=$PY; to have another, remove $VENV"
 fi
-step "build tools" pip_install setuptools packaging cython numpy
-has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile "$TORCH" "torch>=2.4"
+step "build tools" pip_install "setuptools>=64" packaging cython numpy
+has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
 has fairseq-fixed || step "fairseq" install_fairseq
 step "the package" pip_install -e '.[search,test]'
 step "a first import" "$PY" -W ignore -m fairseq_kernels --list
