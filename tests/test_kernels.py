@@ -7,7 +7,7 @@ from kernel_settings import EVERY, FIXED, LEARNED, build, ids
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax
 from fairseq_kernels.kernels import Kernel, Learned
-from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters
+from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
 DIM = 6  # three Gaussians of a mean and a variance fit
 
@@ -295,6 +295,12 @@ def test_no_parameters(spec):
     assert parse_parameters(spec) == {}
 
 
+def test_parameters_of_kernels_outside_the_mixture_are_allowed():
+    """One string serves all rows of a table."""
+    [kernel] = build_kernels("log", DIM, "log.p=3,rbf.gamma=0.1")
+    assert kernel.value("p") == 3.0
+
+
 @pytest.mark.parametrize(
     "kernels,params,embed_dim,said",
     [
@@ -335,7 +341,7 @@ def test_no_parameters(spec):
         ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
         ("mog", None, 3, ["mog", ">= 4", "3"]),
         ("ssg", None, 1, ["ssg", ">= 2", "1"]),
-        ("lin", "rbf.gamma=0.5", DIM, ["rbf.gamma", "kernels='lin'", "leave it out"]),
+        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", "> 0"]),  # checked although not used
         ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
         ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
         ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
@@ -350,6 +356,18 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     for part in said:
         assert part in str(error.value), str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_parameters_that_nothing_uses():
+    """On the command line they are a mistake."""
+    refuse_unused_parameters("2xlin,log", "log.p=3")
+    with pytest.raises(ValueError, match="'rbf.gamma'.*kernels='2xlin,log'.*leave it out"):
+        refuse_unused_parameters("2xlin,log", "log.p=3,rbf.gamma=0.1")
+
+
+def test_parameters_of_unused_kernels_do_not_ask_for_dimensions():
+    """mog.components for other rows of a table is no reason to refuse lin, whatever the dimension."""
+    assert build_kernels("lin", 4, "mog.components=600")
 
 
 @pytest.mark.parametrize("name", KERNELS)

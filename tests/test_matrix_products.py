@@ -90,15 +90,15 @@ def error(result, exact):
 
 @HALF
 def test_half_precision_products(dtype, tolerance):
-    """Scores, and the gradients of a softmax over 30,000 words, most of whose entries are below 1e-6."""
+    """Scores, and the gradients of a softmax over 30,000 words, most of whose entries are below 1e-7."""
     torch.manual_seed(0)
-    vectors, words = torch.randn(12, 8), torch.randn(30_000, 8).to(dtype)
-    scores = torch.full((12, 30_000), torch.nan)
+    vectors, words = torch.randn(2, 8), torch.randn(30_000, 8).to(dtype)
+    scores = torch.full((2, 30_000), torch.nan)
     word_products(vectors, words, out=scores)
     exact = vectors.double() @ words.double().T
     assert error(scores, exact) < tolerance
-    grad = exact.softmax(1)
-    grad[torch.arange(12), torch.arange(12)] -= 1
+    grad = (1.5 * exact).softmax(1)
+    grad[[0, 1], [0, 1]] -= 1
     grad_words = torch.zeros(30_000, 8)
     grad_vectors = backward_products(grad.float(), vectors, words, grad_words)
     assert grad_words.dtype == grad_vectors.dtype == torch.float32

@@ -87,7 +87,7 @@ def backward_products(grad: Tensor, vectors: Tensor, words: Tensor, grad_words: 
         grad_words.addmm_(grad.T, vectors)
         return grad @ words
     grad_vectors, few = torch.zeros_like(vectors), len(vectors) <= vectors.size(1)
-    columns = None if few else vectors.T.contiguous()
+    columns = vectors.T if few else vectors.T.contiguous()
     for block in word_blocks(len(words), len(vectors), words.device):
         part = grad[:, block].contiguous()
         # of the scores' and the words' gradient the smaller one is turned round

@@ -141,14 +141,19 @@ def single_losses(scores, target: Tensor, smoothing: Smoothing, with_gradients: 
     at_target = score.gather(1, word).squeeze(1)
     everywhere = score.sum(1) * smoothing.everywhere if smoothing.everywhere else 0.0
     peak = score.amax(1)
-    probability, log_partition = softmax(score, free, peak, with_gradients)
+    if with_gradients:
+        probability, log_partition = softmax(score, free, peak)
+    else:
+        log_partition = log_sum_exp(score, free, peak)
     nll = log_partition - at_target
     loss = nll if not smoothing.everywhere else log_partition - smoothing.on_target * at_target - everywhere
+    grad_scores = []
     if with_gradients:
         if smoothing.everywhere:
             probability -= smoothing.everywhere
         add_at(probability, word, -smoothing.on_target)
-    return Losses(loss, nll, log_partition.unsqueeze(1), at_target >= peak, [probability], [None], None)
+        grad_scores.append(probability)
+    return Losses(loss, nll, log_partition.unsqueeze(1), at_target >= peak, grad_scores, [None], None)
 
 
 def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradients: bool) -> Losses:
@@ -158,11 +163,14 @@ def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradi
     grad_scores, at_targets, log_partitions = [], [], []
     for score, free in scores:
         at_targets.append(score.gather(1, word).squeeze(1))
-        probability, log_partition = softmax(score, free, score.amax(1), with_gradients)
-        log_partitions.append(log_partition)
+        peak = score.amax(1)
         if with_gradients:
+            probability, log_partition = softmax(score, free, peak)
             add_at(probability, word, -1.0)
             grad_scores.append(probability)
+        else:
+            log_partition = log_sum_exp(score, free, peak)
+        log_partitions.append(log_partition)
     log_partition = torch.stack(log_partitions, dim=1)
     joint = log_pi + torch.stack(at_targets, dim=1) - log_partition
     loss = -joint.logsumexp(1)
@@ -199,15 +207,18 @@ def smoothed_mixture_losses(
     return Losses(loss, nll, torch.cat(log_partitions, 1), None, grad_scores, [None] * len(joint), grad_log_pi)
 
 
-def softmax(score: Tensor, free: bool, peak: Tensor, with_gradients: bool) -> Tuple[Optional[Tensor], Tensor]:
+def softmax(score: Tensor, free: bool, peak: Tensor) -> Tuple[Tensor, Tensor]:
     """Probabilities (n, V), over the scores where they are free, and log partition (n,), given the maxima (n,)."""
-    if not with_gradients:
-        shifted = score.sub_(peak.unsqueeze(1)) if free else score - peak.unsqueeze(1)
-        return None, peak + shifted.exp_().sum(1).log()
     # torch's CPU softmax finishes reading a row before it writes it, so that it can work in place
     in_place = free and score.device.type == "cpu"
     probability = torch.softmax(score, 1, out=score) if in_place else torch.softmax(score, 1)
     return probability, peak - probability.amax(1).log()  # the peak's probability is e^(peak - LSE)
+
+
+def log_sum_exp(score: Tensor, free: bool, peak: Tensor) -> Tensor:
+    """The log partition (n,) alone."""
+    shifted = score.sub_(peak.unsqueeze(1)) if free else score - peak.unsqueeze(1)
+    return peak + shifted.exp_().sum(1).log()
 
 
 def add_at(values: Tensor, column: Tensor, amount: float) -> None:

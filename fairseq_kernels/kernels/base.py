@@ -3,11 +3,10 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
 Number = Union[int, float]
 
@@ -41,8 +40,9 @@ class Domain:
 
     allowed: str
     contains: Callable[[Number], bool]
-    to_real: Optional[Callable[[float], float]] = None
-    from_real: Optional[Callable[[Tensor], Tensor]] = None
+    to_real: Callable[[float], float] = lambda x: x
+    from_real: Callable[[Tensor], Tensor] = lambda t: t
+    can_be_learned: bool = True
 
 
 LARGEST = 1e30  # values beyond have no use in float32, whose largest number is 3e38
@@ -53,7 +53,9 @@ DOMAINS: Dict[str, Domain] = {
     # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
     "positive": Domain("a number > 0, at most 1e30", lambda x: 0 < x <= LARGEST, math.log, torch.exp),
     "unit": Domain("a number between 0 and 1", lambda x: 0 < x < 1, lambda x: math.log(x / (1 - x)), torch.sigmoid),
-    "count": Domain("an integer >= 1, at most 1000", lambda x: 1 <= x <= 1000 and float(x).is_integer()),
+    "count": Domain(
+        "an integer >= 1, at most 1000", lambda x: 1 <= x <= 1000 and float(x).is_integer(), can_be_learned=False
+    ),
 }
 
 
@@ -109,7 +111,7 @@ class Kernel(nn.Module):
 
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
-    fused: Optional[Type[Function]] = None
+    fused: Optional[Any] = None
     formula_buffers = 8  # (n, V) tensors, about, that autograd holds of the formula
 
     def __init_subclass__(cls, **kwargs):
@@ -133,7 +135,7 @@ class Kernel(nn.Module):
         domain, name = DOMAINS[hyper.domain], f"{self.name}.{hyper.name}"
         learned = isinstance(value, Learned)
         if isinstance(value, Learned):
-            if domain.to_real is None:
+            if not domain.can_be_learned:
                 raise ValueError(f"{name} is an integer and can't be learned; give {domain.allowed}")
             value = hyper.start(self.embed_dim) if value.start is None else value.start
         if not domain.contains(value):
@@ -152,7 +154,7 @@ class Kernel(nn.Module):
 
     def learned(self) -> Dict[str, float]:
         """Present values of the learned hyper-parameters, for logs."""
-        return {name: float(self.value(name).detach()) for name in self._real}
+        return {name: float(self.value(name)) for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
@@ -176,8 +178,7 @@ class Kernel(nn.Module):
         similarity = self.similarity(products, words, contexts)
         return similarity if isinstance(scale, float) and scale == 1.0 else similarity * scale
 
-    @property
-    def buffers(self) -> int:
+    def score_buffers(self) -> int:
         """(n, V) tensors alive in a loss, for choosing the chunk."""
         return (self.formula_buffers if self.fused is None else self.fused.buffers) + len(self._real)
 

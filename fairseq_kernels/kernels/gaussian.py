@@ -1,5 +1,6 @@
 """Words and contexts as Gaussians: the log of their expected likelihood, log int N(x; W_v) N(x; h) dx."""
 
+import functools
 import math
 from typing import List, Sequence, Tuple
 
@@ -25,7 +26,7 @@ class MixtureOfGaussians(Kernel):
     which has m/2 times the logarithm of s, as much as all of the mean does, and models learn worse (README).
     """
 
-    hyperparameters = (Hyperparameter("components", 2, "count"), FLOOR)
+    hyperparameters: Tuple[Hyperparameter, ...] = (Hyperparameter("components", 2, "count"), FLOOR)
     fused = fused.MixtureOfGaussians
 
     def __init__(self, embed_dim: int, **values):
@@ -43,7 +44,7 @@ class MixtureOfGaussians(Kernel):
     @property
     def components(self) -> int:
         """Gaussians a word, and a context."""
-        return self.value("components")
+        return int(self.value("components"))
 
     def _terms(self, vectors: Tensor) -> Tuple[Tensor, ...]:
         """||mu||^2 and s of each component, each (N,)."""
@@ -61,17 +62,15 @@ class MixtureOfGaussians(Kernel):
         return tuple(term.unsqueeze(-1) for term in self._terms(contexts))
 
     def similarity(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
-        n = self.components
-        total = 0.0
+        n, pairs = self.components, []
         for i in range(n):
             for j in range(n):
                 variance = words[n + i] + contexts[n + j]
                 distance = squared_distance(products[i * n + j], words[i], contexts[j])
-                total = total - (self.mean_size / 2) * torch.log(2 * math.pi * variance) - distance / (2 * variance)
-        return total
+                pairs.append(-(self.mean_size / 2) * torch.log(2 * math.pi * variance) - distance / (2 * variance))
+        return functools.reduce(torch.add, pairs)
 
-    @property
-    def buffers(self):
+    def score_buffers(self):
         return 2 + 2 * self.components**2 + len(self._real)
 
     def fused_values(self):
@@ -82,5 +81,5 @@ class SphericalGaussian(MixtureOfGaussians):
     """S = log int N(mu_W, s_W I) N(mu_h, s_h I) (Eq. 9): one Gaussian a word, the last coordinate is its variance."""
 
     hyperparameters = (FLOOR,)
-    components = 1
+    components = 1  # type: ignore[assignment]  # no hyper-parameter here
     fused = fused.MixtureOfGaussians

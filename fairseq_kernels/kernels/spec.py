@@ -27,9 +27,7 @@ def parse_kernels(spec: KernelSpec) -> List[str]:
         if name not in KERNELS:
             raise ValueError(f"unknown kernel {name!r}; choose from {', '.join(KERNELS)}")
         if not 1 <= count <= MOST - len(names):
-            raise ValueError(
-                f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 to {MOST} in all"
-            )
+            raise ValueError(f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 to {MOST} in all")
         names += [name] * count
     if not names:
         raise ValueError("kernels is empty; write for instance lin, or 3xlin,log")
@@ -86,18 +84,27 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
     return values
 
 
-def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec = None) -> List[Kernel]:
-    """The components of a mixture, each a kernel of its own (learned hyper-parameters are not shared).
-
+def refuse_unused_parameters(kernels: KernelSpec, parameters: ParameterSpec) -> None:
+    """
     Raises:
-        ValueError: as :func:`parse_kernels` and :func:`parse_parameters`; a parameter of a kernel outside the mixture;
-            a value outside its domain.
+        ValueError: a hyper-parameter of a kernel that the mixture doesn't have.
     """
     values, names = parse_parameters(parameters), parse_kernels(kernels)
     for kernel in values.keys() - set(names):
         [first, *_] = values[kernel]
         raise ValueError(
-            f"kernel parameter '{kernel}.{first}' is of a kernel that kernels={kernels!r} lacks; leave it out, or "
-            f"add {kernel}"
+            f"kernel parameter '{kernel}.{first}' is of a kernel that kernels={kernels!r} lacks; leave it out, or add "
+            f"{kernel}"
         )
+
+
+def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec = None) -> List[Kernel]:
+    """The components of a mixture, each a kernel of its own (learned hyper-parameters are not shared).
+
+    All values are checked, those of kernels outside the mixture too: one mapping can serve several mixtures.
+    """
+    values = parse_parameters(parameters)
+    names = parse_kernels(kernels)
+    for name in values.keys() - set(names):
+        KERNELS[name](1 << 20, **values[name])  # a dimension that no value is too large for
     return [KERNELS[name](embed_dim, **values.get(name, {})) for name in names]

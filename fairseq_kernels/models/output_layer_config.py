@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from ..errors import one_line_errors
+from ..kernels.spec import refuse_unused_parameters
 from ..output_layers import (
     AllocationSettings,
     GeneralizedSoftmax,
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def kernel_options(cfg, words: int) -> Dict:
+    refuse_unused_parameters(cfg.kernels, cfg.kernel_params)
     return {
         "kernels": cfg.kernels,
         "kernel_params": cfg.kernel_params,

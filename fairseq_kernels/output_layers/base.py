@@ -56,6 +56,9 @@ class OutputLayer(nn.Module):
 
     name: str
     loss_is_nll = True
+    weight: nn.Parameter
+    bias: Optional[nn.Parameter]
+    kind_version: Tensor
 
     def __init__(
         self, embed_dim: int, num_embeddings: int, kind: str, settings: str, memory_budget: Optional[int] = None
@@ -136,13 +139,13 @@ class OutputLayer(nn.Module):
         """
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
-        counts = torch.as_tensor(counts, dtype=torch.float64) + 1
-        if counts.numel() and counts.min() < 1:
-            raise ValueError(f"the count {float(counts.min()) - 1:g} is not allowed: counts are 0 or more")
-        if counts.shape != self.bias.shape:
-            raise ValueError(f"{counts.numel()} counts don't fit {self.vocab_size} words")
+        smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
+        if smoothed.numel() and smoothed.min() < 1:
+            raise ValueError(f"the count {float(smoothed.min()) - 1:g} is not allowed: counts are 0 or more")
+        if smoothed.shape != self.bias.shape:
+            raise ValueError(f"{smoothed.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
-            self.bias.copy_(self.prior_bias(counts / counts.sum()))
+            self.bias.copy_(self.prior_bias(smoothed / smoothed.sum()))
 
     def train(self, mode: bool = True):
         """As ``nn.Module.train``; drops what decoding has cached: ``.data`` may have been written (fp16 training)."""

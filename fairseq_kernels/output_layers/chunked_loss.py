@@ -30,7 +30,7 @@ class LossPass:
     """
 
     leaves: Sequence[Tensor] = ()
-    observed = None
+    observed: Optional[Any] = None
 
     def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Metrics]:
         """Loss (differentiable) and loss without smoothing of each token, (n,), and more numbers of each token."""
@@ -58,7 +58,7 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
     work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
     losses = features.new_empty(2, features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
-    grad_features = torch.empty_like(features) if with_gradients else None
+    grad_features = torch.empty_like(features if with_gradients else features[:0])
     for rows in chunks(features.size(0), layer.chunk_size(features)):
         some = features[rows].detach().requires_grad_(with_gradients)
         with torch.set_grad_enabled(with_gradients):

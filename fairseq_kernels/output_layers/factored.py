@@ -69,6 +69,10 @@ class FactoredSpherical(SphericalFamily):
         pending: gradients that :class:`FactoredSGD` has not used yet.
     """
 
+    inverse: Tensor
+    gram: Tensor
+    total: Tensor
+
     def __init__(self, layer: SphericalFamily, condition_limit: float, fold_every: int):
         OutputLayer.__init__(
             self,
@@ -85,7 +89,7 @@ class FactoredSpherical(SphericalFamily):
         columns = self.embed_dim + self.has_bias
         base = weight.new_empty(len(weight), columns)
         base[:, : self.embed_dim] = weight
-        if self.has_bias:
+        if layer.bias is not None:
             base[:, -1] = layer.bias.detach()
         self.base = nn.Parameter(base, requires_grad=False)
         self.map = nn.Parameter(torch.eye(columns, dtype=base.dtype, device=base.device), requires_grad=False)
@@ -189,7 +193,7 @@ def factored(
     """The layer with its matrix in factors, for :class:`FactoredSGD`.
 
     Args:
-        layer: a ``TaylorSoftmax`` or ``SphericalSoftmax``; its weights are copied.
+        layer: of the spherical family; its weights are copied.
         condition_limit: U is folded into A when ||U|| ||U^-1|| / e, at least its condition number over e, exceeds
             this; default 1e2, in float64 1e6.
         fold_every: and after so many updates.
@@ -198,7 +202,10 @@ def factored(
         ValueError: another layer.
     """
     if not isinstance(layer, SphericalFamily) or isinstance(layer, FactoredSpherical):
-        raise ValueError(f"{type(layer).__name__} can't be factored; give a TaylorSoftmax or SphericalSoftmax")
+        raise ValueError(
+            f"{type(layer).__name__} can't be factored; give a layer of the spherical family: TaylorSoftmax, "
+            "SphericalSoftmax, SquaredError or SoftmaxBound"
+        )
     if condition_limit is None:
         condition_limit = 1e6 if layer.weight.dtype == torch.float64 else 1e2
     return FactoredSpherical(layer, condition_limit, fold_every)

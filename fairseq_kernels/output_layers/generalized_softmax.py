@@ -1,15 +1,17 @@
 """The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, in the place of W_v . h."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+import functools
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..fused.matrix_products import chunks
+from ..fused.matrix_products import chunks, word_products
 from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.scores import fused_scores
 from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduct, Workspace, all_products
+from ..kernels import Kernel
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
 from .chunked_loss import LossPass
@@ -110,9 +112,13 @@ class GeneralizedSoftmax(OutputLayer):
         """The distinct projection matrices: one if tied, else one a component."""
         return [self.weight, *self.untied_weights]
 
+    def components(self) -> List[Kernel]:
+        """The K components' kernels."""
+        return cast(List[Kernel], list(self.kernels))
+
     def component_names(self) -> List[str]:
         """The components' kernels, numbered where one occurs more than once: lin1, lin2, log."""
-        names = [kernel.name for kernel in self.kernels]
+        names = [kernel.name for kernel in self.components()]
         return [f"{n}{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
 
     def mixture_weights(self, features: Tensor) -> Tensor:
@@ -136,7 +142,7 @@ class GeneralizedSoftmax(OutputLayer):
         """What :meth:`log_probabilities` computes of the parameters alone, differentiable."""
         matrices = [weight.to(dtype) for weight in self.matrices()]
         latent, prior = (None if p is None else p.to(dtype) for p in (self.latent_projection, self.prior_projection))
-        return Shared(matrices, word_terms(self.kernels, matrices), latent, prior)
+        return Shared(matrices, word_terms(self.components(), matrices), latent, prior)
 
     def component_scores(
         self,
@@ -158,9 +164,9 @@ class GeneralizedSoftmax(OutputLayer):
             contexts = torch.tanh(project(features, shared.latent_projection))
         if shared.prior_projection is not None:
             log_pi = log_mixture_weights(features, shared.prior_projection)
-        products = all_products(self.kernels, contexts, len(shared.matrices), multiply)
+        products = all_products(self.components(), contexts, len(shared.matrices), multiply)
         scores = []
-        for k, kernel in enumerate(self.kernels):
+        for k, kernel in enumerate(self.components()):
             terms = products[k], shared.terms[k], kernel.context_terms(contexts[k])
             if token_factors is None:
                 scores.append(Scores(kernel.scores(*terms), free=False))
@@ -170,21 +176,26 @@ class GeneralizedSoftmax(OutputLayer):
 
     def log_probabilities(self, features: Tensor) -> Tensor:
         shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
+        fused = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
         def multiply(queries: Queries) -> Sequence[Tensor]:
             words = shared.matrices[queries.matrix][:, queries.columns]
-            return (queries.vectors @ words.T).unflatten(0, (len(queries.components), -1)).unbind(0)
+            if not fused:
+                return (queries.vectors @ words.T).unflatten(0, (len(queries.components), -1)).unbind(0)
+            block = queries.vectors.new_empty(len(queries.vectors), len(words))
+            word_products(queries.vectors, words, out=block)
+            return block.chunk(len(queries.components))
 
-        scores, log_pi = self.component_scores(features, shared, multiply, torch.matmul)
+        token_factors: Optional[List[List[Tensor]]] = [[] for _ in self.kernels] if fused else None
+        scores, log_pi = self.component_scores(features, shared, multiply, torch.matmul, token_factors)
         bias = None if self.bias is None else self.bias.to(features.dtype)
-        result = None
-        for k, (values, *_) in enumerate(scores):
-            log_p = F.log_softmax(values if bias is None else values + bias, dim=-1)
-            if log_pi is None:
-                return log_p
-            log_p = log_p + log_pi[:, k : k + 1]
-            result = log_p if result is None else torch.logaddexp(result, log_p)
-        return result
+
+        def log_joint(k: int) -> Tensor:
+            """log pi_k p_k(v)"""
+            log_p = F.log_softmax(scores[k].values if bias is None else scores[k].values + bias, dim=-1)
+            return log_p if log_pi is None else log_p + log_pi[:, k : k + 1]
+
+        return functools.reduce(torch.logaddexp, map(log_joint, range(len(scores))))
 
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)
@@ -195,7 +206,7 @@ class GeneralizedSoftmax(OutputLayer):
         return max(tokens, CPU_UNTIED_TOKENS if self.untied else 1)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
-        return self.vocab_size * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
+        return self.vocab_size * dtype.itemsize * sum(kernel.score_buffers() for kernel in self.components())
 
     def extra_repr(self) -> str:
         tied = "untied" if self.untied else "tied"
@@ -248,9 +259,9 @@ class GeneralizedSoftmaxPass(LossPass):
             terms=[tuple(term.detach().requires_grad_() for term in terms) for terms in self.shared.terms],
             prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
-        self.learned = [p for kernel in layer.kernels for p in kernel.parameters() if p.requires_grad]
-        self.leaves = [term for terms in self.shared.terms for term in terms] + self.learned
-        self.leaves += [] if prior is None else [self.shared.prior_projection]
+        self.learned = [p for kernel in layer.components() for p in kernel.parameters() if p.requires_grad]
+        priors = [] if self.shared.prior_projection is None else [self.shared.prior_projection]
+        self.leaves = [*(term for terms in self.shared.terms for term in terms), *self.learned, *priors]
         self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
 
     def losses(self, features, target, epsilon):
@@ -299,13 +310,14 @@ class GeneralizedSoftmaxPass(LossPass):
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
         leaves = [matrix[words].detach().requires_grad_() for matrix in self.shared.matrices]
         with torch.enable_grad():
-            terms = [term for terms in word_terms(self.layer.kernels, leaves) for term in terms]
+            terms = [term for terms in word_terms(self.layer.components(), leaves) for term in terms]
         pairs = [(term, grad[words]) for term, grad in zip(terms, grad_terms) if term.requires_grad]
         if not pairs:
             return
         outputs, grad_outputs = zip(*pairs)
         gradients = torch.autograd.grad(outputs, [*leaves, *self.learned], grad_outputs, allow_unused=True)
-        add_up([*(total[words] for total in self.grad_matrices), *grad_learned], gradients)
+        grad_words = [total[words] for total in self.grad_matrices if total is not None]
+        add_up([*grad_words, *grad_learned], gradients)
 
 
 def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:

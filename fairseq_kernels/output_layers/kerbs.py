@@ -9,7 +9,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..fused.matrix_products import backward_products, word_blocks, word_products
-from ..fused.mixture_nll import Smoothing, softmax
+from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.word_product import Workspace
 from .base import OutputLayer
 from .chunked_loss import LossPass
@@ -51,6 +51,7 @@ class KerBSoftmax(OutputLayer):
     """
 
     name = "kerbs"
+    sense_word: Tensor
 
     def __init__(
         self,
@@ -220,8 +221,8 @@ class KerBSPass(LossPass):
             self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
             if layer.theta is not None:
                 self.grad_outward, self.grad_curved, self.grad_near = (torch.zeros_like(self.theta) for _ in range(3))
-        observes = layer.allocation is not None and with_gradients and layer.training
-        self.observed = Observation(layer.allocation) if observes else None
+        if layer.allocation is not None and with_gradients and layer.training:
+            self.observed = Observation(layer.allocation)
 
     def losses(self, features, target, epsilon):
         loss, nll = SenseNLL.apply(features, self, target, epsilon)
@@ -260,11 +261,13 @@ class KerBSPass(LossPass):
         shares = (own - at_target.unsqueeze(1)).exp_()  # p(s | y)
         if epsilon:
             loss, nll, grad_scores = self.smoothed_losses(scores, target, epsilon, at_target)
-        else:
-            grad_scores, partition = softmax(scores, True, scores.amax(1), self.with_gradients)
+        elif self.with_gradients:
+            grad_scores, partition = softmax(scores, True, scores.amax(1))
             loss = nll = partition - at_target
-            if self.with_gradients:
-                grad_scores.scatter_add_(1, senses, -shares)
+            grad_scores.scatter_add_(1, senses, -shares)
+        else:
+            grad_scores, loss = None, log_sum_exp(scores, True, scores.amax(1)) - at_target
+            nll = loss
         if self.observed is not None:
             self.observed.add(target, senses, nll, shares)
         return loss, nll, grad_scores
@@ -289,7 +292,7 @@ class KerBSPass(LossPass):
 
     def backward(self, grad_scores, curved, queries, length, weight) -> Tensor:
         """dL/dfeatures, given dL/dloss (n, 1); adds to the sums of the senses."""
-        if self.bias is not None:
+        if self.grad_bias is not None:
             self.grad_bias.index_add_(0, self.layer.sense_word, (weight.T @ grad_scores).squeeze(0))
         factor = length * weight
         weighted, factors = queries * factor, factor.squeeze(1)

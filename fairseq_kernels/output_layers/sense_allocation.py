@@ -63,6 +63,12 @@ class SenseAllocation(nn.Module):
         senses: S.
     """
 
+    log_probability: Tensor
+    occurrences: Tensor
+    usage: Tensor
+    updates: Tensor
+    moves: Tensor
+
     def __init__(self, settings: AllocationSettings, words: int, senses: int):
         super().__init__()
         self.settings = settings
@@ -195,7 +201,7 @@ class Observation:
 
 
 # Neither models nor criterions get to see the optimiser: torch's hook for every optimiser's step does.
-_layers = weakref.WeakSet()
+_layers: weakref.WeakSet = weakref.WeakSet()
 
 
 def _before_step(optimizer, args, kwargs):

@@ -1,4 +1,4 @@
-"""Taylor and spherical softmax (de Brebisson & Vincent 2016): exact losses without the V outputs."""
+"""The spherical family (de Brebisson & Vincent 2016): exact losses without the V outputs."""
 
 from typing import Optional, Type
 
@@ -13,7 +13,7 @@ from .spherical_statistics import SphericalStatistics, Statistics, WordSums
 
 
 class SphericalFamily(OutputLayer):
-    """p(v | h) = g(o_v) / sum_u g(o_u), g a polynomial of degree 2 and o = W h + beta (section 3).
+    """p(v | h) = g(o_v) / sum_u g(o_u) and o = W h + beta (section 3), trained by a spherical loss of o.
 
     The loss of N tokens costs O(V d^2 + N d^2) in time, not O(N V d): it needs o_y, sum_v o_v and sum_v o_v^2 alone
     (:class:`~fairseq_kernels.output_layers.spherical_statistics.SphericalStatistics`).

@@ -111,7 +111,7 @@ class SoftmaxBound(SphericalFunction):
     def __init__(self, xi: Optional[float] = None):
         if xi is not None and not 0 < xi < math.inf:
             raise ValueError(f"xi={xi:g} is not allowed: it must be a number > 0, or None for the tightest bound")
-        self.xi = xi
+        self.xi, self.settings = xi, "" if xi is None else f"xi={xi:g}"
 
     def log_probabilities(self, outputs):
         return outputs.log_softmax(-1)
