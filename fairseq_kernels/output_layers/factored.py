@@ -15,6 +15,7 @@ from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
 from .base import OutputLayer
 from .spherical import SphericalFamily
+from .spherical_statistics import gram
 
 FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
 
@@ -98,7 +99,7 @@ class FactoredSpherical(SphericalFamily):
         self.register_buffer("gram", base.new_empty(columns, columns))
         self.register_buffer("total", base.new_empty(columns))
         self.pending: List[FactoredGradient] = []
-        self.fold()
+        self.recompute()
 
     def reset_parameters(self) -> None:
         raise NotImplementedError("reset the dense layer, and factor it")
@@ -174,17 +175,19 @@ class FactoredSpherical(SphericalFamily):
 
     @torch.no_grad()
     def fold(self) -> None:
-        """A <- W, U <- I, w <- 0, and what is kept of W computed anew: O(V d^2), to keep the digits."""
-        self.gram.zero_()
-        self.total.zero_()
+        """A <- W, U <- I, w <- 0, and W^T W and W^T 1 computed anew: O(V d^2), to keep the digits."""
         for rows in chunks(self.vocab_size, FOLD_ROWS):
-            part = self.rows_of(rows)
-            self.base[rows] = part
-            self.gram.addmm_(part.T, part)
-            self.total += part.sum(0)
+            self.base[rows] = self.rows_of(rows)
         self.map.copy_(torch.eye(len(self.map), dtype=self.map.dtype, device=self.map.device))
         self.inverse.copy_(self.map)
         self.shift.zero_()
+        self.recompute()
+
+    @torch.no_grad()
+    def recompute(self) -> None:
+        """W^T W and W^T 1 of W = A."""
+        self.gram.copy_(gram(self.base))
+        self.total.copy_(self.base.sum(0))
 
 
 def factored(
