@@ -73,7 +73,7 @@ class LatentProjection(Function):
     @staticmethod
     def forward(ctx, features, maps, grad_maps):
         ctx.features, ctx.maps, ctx.grad_maps = features, maps, grad_maps
-        return features @ maps
+        return torch.bmm(features.expand(len(maps), -1, -1), maps)  # matmul would copy C
 
     @staticmethod
     @once_differentiable

@@ -18,7 +18,7 @@ from .chunked_loss import LossPass
 
 CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
 CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
-WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
+WORDS_AT_A_TIME = 512  # whose terms are differentiated: the copies of their vectors stay in the cache
 RENAMED = {"context_maps": "latent_projection", "mixture_map": "prior_projection"}  # since older checkpoints
 
 
