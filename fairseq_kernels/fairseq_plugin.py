@@ -1,6 +1,6 @@
 """Registers the package's models, criterions and optimizer with fairseq. Imported where fairseq is installed."""
 
-from . import criterions, models, optim  # noqa: F401
+from . import checkpoints, criterions, models, optim  # noqa: F401
 from .compat import allow_namespaces, restore_numpy_compat
 from .errors import explain_wrong_files
 

@@ -8,7 +8,17 @@ from typing import Dict, List, Sequence, Tuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = ROOT / "configs" / "tables"
+
+
+def checkout(*parts: str) -> Path:
+    """A path in the repository, which an installed wheel is without.
+
+    Raises:
+        ValueError: this is no checkout.
+    """
+    if not (ROOT / "configs" / "tables").is_dir():
+        raise ValueError(f"no configs/ beside {ROOT / 'fairseq_kernels'}: call this in a clone of the repository")
+    return ROOT.joinpath(*parts)
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def load_table(name: str) -> Table:
     Raises:
         ValueError: there is none.
     """
-    path = TABLES / f"{name}.yaml"
+    path = checkout("configs", "tables", f"{name}.yaml")
     if not path.is_file():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     content = yaml.safe_load(path.read_text())
@@ -81,4 +91,4 @@ def load_table(name: str) -> Table:
 
 def names() -> List[str]:
     """Of all tables."""
-    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+    return sorted(path.stem for path in checkout("configs", "tables").glob("*.yaml"))
