@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]),
-    package_data={"fairseq_kernels.experiments": ["report.html"]},
+    package_data={"fairseq_kernels.experiments": ["report.html", "Snakefile"]},
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.4",  # the layers; 2.4 has the safe loader's list of allowed classes
@@ -33,6 +33,8 @@ setup(
         "tensorboardX",  # fairseq's --tensorboard-logdir
     ],
     extras_require={
+        # the tables' workflow; newer releases want a newer Python
+        "tables": ['snakemake>=9; python_version >= "3.11"', 'snakemake>=7.32,<8; python_version < "3.11"'],
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
         "test": ["pytest", "ruff", "build"],
     },

@@ -39,8 +39,8 @@ def write(path: str, fill) -> None:
         Path(part).unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise SystemExit(
-            f"fairseq_kernels: error: {path} can't be written ({why}); make room, and the same command goes on from the "
-            "last checkpoint"
+            f"fairseq_kernels: error: {path} can't be written ({why}); make room, and the same command goes on from "
+            "the last checkpoint"
         ) from error
 
 

@@ -7,3 +7,4 @@ from .errors import explain_wrong_files
 allow_namespaces()
 restore_numpy_compat()
 explain_wrong_files()
+checkpoints.install()

@@ -5,9 +5,10 @@ python -m fairseq_kernels.analysis.bleu GEN_OUT --reference test.ref.en --langua
 
 import argparse
 import re
-import sys
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
+
+from ..errors import one_line_errors
 
 
 def hypotheses(generated: Path) -> List[str]:
@@ -21,6 +22,30 @@ def hypotheses(generated: Path) -> List[str]:
     return [found[number] for number in sorted(found)]
 
 
+def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:
+    """Score and signature, case-insensitive.
+
+    Args:
+        generated: what fairseq-generate wrote.
+        reference: raw text, a sentence a line.
+        language: of the reference, for the detokeniser.
+
+    Raises:
+        ValueError: the numbers of sentences differ.
+    """
+    import sacrebleu
+    from sacremoses import MosesDetokenizer
+
+    detokenise = MosesDetokenizer(lang=language).detokenize
+    output = [detokenise(line.split()) for line in hypotheses(generated)]
+    with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
+        sentences = [line.rstrip("\n") for line in lines]
+    if len(output) != len(sentences):
+        raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
+    metric = sacrebleu.BLEU(lowercase=True)
+    return metric.corpus_score(output, [sentences]).score, str(metric.get_signature())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.bleu", description=__doc__)
     parser.add_argument("generated", type=Path, help="output of fairseq-generate")
@@ -30,19 +55,9 @@ def main() -> None:
     for path in (args.generated, args.reference):
         if not path.is_file():
             parser.error(f"{path} not found")
-    import sacrebleu
-    from sacremoses import MosesDetokenizer
-
-    detokenise = MosesDetokenizer(lang=args.language).detokenize
-    output = [detokenise(line.split()) for line in hypotheses(args.generated)]
-    with open(args.reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
-        reference = [line.rstrip("\n") for line in lines]
-    if len(output) != len(reference):
-        sys.exit(
-            f"bleu: error: {len(output)} translations in {args.generated}, {len(reference)} lines in {args.reference}"
-        )
-    metric = sacrebleu.BLEU(lowercase=True)
-    print(f"detokenised (sacreBLEU): {metric.corpus_score(output, [reference]).score:.2f}  {metric.get_signature()}")
+    with one_line_errors():
+        score, signature = sacrebleu_of(args.generated, args.reference, args.language)
+    print(f"detokenised (sacreBLEU): {score:.2f}  {signature}")
 
 
 if __name__ == "__main__":

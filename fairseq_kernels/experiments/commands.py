@@ -13,6 +13,7 @@ from typing import Callable, Iterator, List, TextIO
 
 from ..errors import explanation
 
+logging.getLogger("filelock").setLevel(logging.WARNING)  # what fairseq imports may have asked for more
 USER_DIR = str(Path(__file__).resolve().parents[1])
 
 
@@ -26,7 +27,6 @@ def output_to(path: Path, mode: str = "a") -> Iterator[TextIO]:
     # as fairseq's commands do, before what they import does it in another form
     logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO, force=True,
                         datefmt="%Y-%m-%d %H:%M:%S", stream=sys.stdout)  # fmt: skip
-    logging.getLogger("filelock").setLevel(logging.WARNING)
     logging.raiseExceptions = False  # a full disk ends the training at its next checkpoint, not at a line of the log
     sys.stdout.flush()
     sys.stderr.flush()

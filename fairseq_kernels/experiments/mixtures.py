@@ -18,9 +18,9 @@ from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
-from .runner import Runner, Work, end, interruptible, parse, run_table, say
 from .summaries import told_by_origin
 from .tables import load_table
+from .workflow import Work, Workflow, end, interruptible, parse, run_table, say
 
 BASELINE = "lin"
 Models = Dict[str, Work]  # by what they are called: the row's name, and the seed if it isn't the first
@@ -118,15 +118,15 @@ def usable(work: Work) -> bool:
     return whole
 
 
-def train(analysis: Analysis, table, rows, args) -> List[Runner]:
+def train(analysis: Analysis, table, rows, args) -> List[Workflow]:
     """The models, as one table; those of other seeds as another where lin alone is needed of them."""
     first, *others = args.seeds
     if not (analysis.against_lin and others):
         return [run_table(table, rows, args)]
     args.seeds = [first]
-    runners = [run_table(table, rows, args)]
+    workflows = [run_table(table, rows, args)]
     args.seeds = others
-    return [*runners, run_table(table, table.chosen([BASELINE]), args)]
+    return [*workflows, run_table(table, table.chosen([BASELINE]), args)]
 
 
 def main() -> None:
@@ -149,13 +149,9 @@ def main() -> None:
     first = args.seeds[0]
     with interruptible(args.program):
         with one_line_errors():
-            runners = train(analysis, table, rows, args)
-        failed = [label for runner in runners for label in runner.failed]
-        if any(work.run.finished() is None for runner in runners for work in runner.left):
-            say(f"{name} is made by the process that ends last, or by the same command once all models are trained")
-            end(args.program, failed)
-            return
-        trained = [work for runner in runners for work in (*runner.done, *runner.left)]
+            workflows = train(analysis, table, rows, args)
+        failed = [label for workflow in workflows for label in workflow.failed]
+        trained = [work for workflow in workflows for work in workflow.done]
         models = [work for work in trained if usable(work)]
         failed += [work.label for work in trained if work not in models]
         for corpus in {work.run.corpus.name: work.run.corpus for work in trained}.values():

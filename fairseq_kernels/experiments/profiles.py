@@ -1,7 +1,6 @@
 """The profiles ``configs/{lm,mt}/PROFILE.yaml``, which fairseq-hydra-train reads too, as fairseq-train's arguments."""
 
 import shlex
-from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 import yaml

@@ -56,7 +56,8 @@ def default_profile() -> str:
 def main() -> None:
     kind = sys.argv[1]
     program = f"train_{kind}.sh"
-    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False, usage=f"bash scripts/{program} --help")
+    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
+    parser.usage = f"bash scripts/{program} DATA --save-dir DIR [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
     parser.add_argument("--save-dir", type=Path, required=True)
