@@ -8,15 +8,17 @@ import argparse
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 import yaml
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 try:
     import optuna
@@ -200,36 +202,56 @@ class Search:
         """Best perplexity of a point on the development set."""
         params = {name: trial.suggest_categorical(name, values) for name, values in self.grid.items()}
         label, run = self.kernel_params(params), self.training(params)
-        self.wait_for(run)
-        for other in self.study.get_trials(deepcopy=False):
-            if other.params == params and other.state == TrialState.COMPLETE:
-                return other.value  # the sampler gives a point twice where another process has it
-        say(f"{label}: training (log: {run.log})")
-        try:
-            trial.set_user_attr("commit", run.begin()["commit"])
-            value = self.watch(trial, run)
-        except optuna.TrialPruned:
-            say(f"{label}: pruned")
-            raise
-        except (Failed, ValueError, OSError) as error:
-            if not self.stopping.is_set():  # interrupted trials are tried again
-                say(f"{label}: failed: {error}")
-                trial.set_user_attr("failed", str(error))
-            raise Failed(str(error)) from None
+        with self.alone(run):
+            for other in self.study.get_trials(deepcopy=False):  # the sampler gives a point that is running twice
+                outcome = other.user_attrs.get("outcome")
+                if outcome is not None and other.params == params:
+                    if outcome == "pruned":
+                        raise optuna.TrialPruned()
+                    return outcome
+            say(f"{label}: training (log: {run.log})")
+            try:
+                trial.set_user_attr("commit", run.begin()["commit"])
+                value = self.watch(trial, run)
+                trial.set_user_attr("outcome", value)
+            except optuna.TrialPruned:
+                say(f"{label}: pruned")
+                trial.set_user_attr("outcome", "pruned")
+                raise
+            except (Failed, ValueError, OSError) as error:
+                if not self.stopping.is_set():  # interrupted trials are tried again
+                    say(f"{label}: failed: {error}")
+                    trial.set_user_attr("failed", str(error))
+                raise Failed(str(error)) from None
         say(f"{label}: valid ppl {value:g}")
         return value
 
-    def wait_for(self, run: Run) -> None:
-        """Until no other process trains it."""
+    @contextmanager
+    def alone(self, run: Run) -> Iterator[None]:
+        """While no other process searches or trains there."""
         while True:
-            if self.stopping.is_set():
-                self.study.stop()
-                raise Failed("interrupted")
+            self.stop_if_asked()
+            trial = FileLock(run.folder / "trial.lock", timeout=0)
             try:
-                with run.lock():
-                    return
+                with run.lock():  # no training is left of a search that was killed
+                    trial.acquire()
+                break
             except Timeout:
                 self.stopping.wait(LOOK)
+        try:
+            yield
+        finally:
+            trial.release()
+
+    def stop_if_asked(self) -> None:
+        if self.stopping.is_set():
+            self.study.stop()
+            raise Failed("interrupted")
+
+    def command(self, run: Run) -> List[str]:
+        """What ``scripts/train_lm.sh`` and ``train_mt.sh`` become."""
+        _, _, *arguments = run.training()
+        return [sys.executable, "-W", "ignore", "-m", f"{__package__}.training", run.corpus.kind, *arguments]
 
     def watch(self, trial: "Trial", run: Run) -> float:
         """Trains, and reports each validation; the best.
@@ -238,22 +260,23 @@ class Search:
             Failed: the training did, or diverged.
             optuna.TrialPruned: it is hopeless.
         """
-        _, _, *arguments = run.training()
         output, reported = run.folder / "train.out", {}
-        command = [sys.executable, "-W", "ignore", "-m", f"{__package__}.training", run.corpus.kind, *arguments]
         environment, kept = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
         if gpus():
             kept, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
         with open(output, "w") as out:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, preexec_fn=die_with_parent
+                self.command(run),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                preexec_fn=die_with_parent,
             )
         try:
             ended = False
             while not ended:
-                if self.stopping.is_set():
-                    self.study.stop()
-                    raise Failed("interrupted")
+                self.stop_if_asked()
                 try:
                     ended = process.wait(LOOK) is not None
                 except subprocess.TimeoutExpired:
@@ -275,7 +298,8 @@ class Search:
                 for path in run.folder.glob("checkpoint*.pt"):
                     path.unlink()
         if process.returncode or not reported:
-            raise Failed(last_line(output))
+            killed = process.returncode < 0 and f"ended by {signal.Signals(-process.returncode).name}"
+            raise Failed(killed or last_line(output))
         return min(reported.values())
 
     def table(self) -> str:
