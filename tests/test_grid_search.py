@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,7 +19,14 @@ import yaml
 from fairseq_kernels import KERNELS
 from fairseq_kernels.experiments import grid_search, runs
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.grid_search import Search, default_grid, default_updates, open_storage, parse, parse_grid
+from fairseq_kernels.experiments.grid_search import (
+    Search,
+    default_grid,
+    default_updates,
+    open_storage,
+    parse,
+    parse_grid,
+)
 from fairseq_kernels.experiments.searched import searched_params
 from fairseq_kernels.experiments.tables import ROOT
 from fairseq_kernels.word_counts import word_counts
@@ -357,3 +365,49 @@ def test_search_on_text(lm_data, tmp_path):
 
     words = word_counts(data / "train", Dictionary.load(str(data / "dict.txt"))).sum()
     assert default_updates(Corpus.at(data), "paper") == 30 * words // (32 * 35) // 4 + 1
+
+
+@pytest.fixture
+def postgres(tmp_path_factory):
+    """Calls pg_ctl on a server of the test's own; skipped where PostgreSQL isn't installed."""
+    if shutil.which("initdb") is None:
+        pytest.skip("PostgreSQL is not installed")
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # its socket's path must be short, and another user's
+    user = {}
+    if os.geteuid() == 0:  # whom PostgreSQL refuses
+        user = {"user": "nobody"}
+        shutil.chown(folder, "nobody")
+
+    start = f"-k {folder} -c listen_addresses=''"
+
+    def control(*arguments):
+        command = ["pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log", *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
+
+    options = ["-A", "trust", "-U", "test", "-D", folder / "data"]
+    subprocess.run(["initdb", *options], check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
+    control("-o", start, "start")
+    yield (
+        lambda action: control(*(("-o", start) if action == "start" else ("-m", "immediate")), action),
+        f"postgresql://test@/postgres?host={folder}",
+    )
+    subprocess.run(["pg_ctl", "-D", folder / "data", "-m", "immediate", "stop"], cwd=folder, check=False, **user)
+    shutil.rmtree(folder)
+
+
+def test_postgresql(search, postgres, monkeypatch):
+    """Two workers of which one is killed; the database goes away and comes back."""
+    control, url = postgres
+    monkeypatch.setattr(grid_search, "BEAT", 1)
+    monkeypatch.setattr(grid_search, "GRACE", 2)
+    arguments = ("1,2,3,4,5,6", "--jobs", 1, "--storage", url)
+    one, two = search.process(*arguments), search.process(*arguments)
+    search.until_trained(2)
+    os.kill(one.pid, signal.SIGKILL)
+    search.until_trained(3)
+    control("stop")
+    two.join()
+    assert two.exitcode == 1
+    control("start")
+    trials = search(*arguments)["origin"]["trials"]
+    assert sum(trials.values()) == 6 and trials["failed"] == 0

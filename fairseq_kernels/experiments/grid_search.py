@@ -384,6 +384,13 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
         ) from None
 
 
+def storage_error(error: Optional[BaseException]) -> Optional[BaseException]:
+    """The storage's error in whose wake this one was raised, if there is one."""
+    while error is not None and not isinstance(error, (SQLAlchemyError, optuna.exceptions.StorageInternalError)):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def cause(error: BaseException) -> str:
     """The driver's own message, in one line."""
     while error.__cause__ is not None:
@@ -432,6 +439,7 @@ def main() -> None:
             raise ValueError(f"--searched {args.searched} can't be written ({error.strerror}); name another") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        threading.excepthook = lambda _: None  # that a sign of life got lost with the storage is told below, in a line
         storage = open_storage(args.storage, args.save_dir)
         search = Search(args, corpus, grid, storage)
     try:
@@ -441,8 +449,11 @@ def main() -> None:
             entry = search.found(storage.engine.name)
     except Failed as error:
         sys.exit(f"grid_search.sh: {error}; the same command tries them again")
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        sys.exit(f"grid_search.sh: the storage failed ({cause(error)}); the same command goes on where it stopped")
+    except Exception as error:
+        lost = storage_error(error)
+        if lost is None:
+            raise
+        sys.exit(f"grid_search.sh: the storage failed ({cause(lost)}); the same command goes on where it stopped")
     add_searched(args.searched, search.key, entry)
     print(f"{search.key}: {entry['kernel_params']} is the best; it is in {args.searched}")
 

@@ -98,7 +98,7 @@ def understood(arguments: str) -> Dict:
     parser.error = refuse
     try:
         values = vars(options.parse_args_and_arch(parser, words))
-    except (ValueError, SystemExit):
+    except (ValueError, SystemExit, LookupError, RuntimeError):  # fairseq raises all kinds
         return {}
     model = ARCH_MODEL_REGISTRY[values["arch"]].__name__
     return {**{name: str(value) for name, value in values.items() if name not in INDIFFERENT}, "model": model}

@@ -8,6 +8,7 @@ from typing import Dict, List, Sequence, Tuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT / "configs" / "tables"
 
 
 def checkout(*parts: str) -> Path:
@@ -16,7 +17,7 @@ def checkout(*parts: str) -> Path:
     Raises:
         ValueError: this is no checkout.
     """
-    if not (ROOT / "configs" / "tables").is_dir():
+    if not TABLES.is_dir():
         raise ValueError(f"no configs/ beside {ROOT / 'fairseq_kernels'}: call this in a clone of the repository")
     return ROOT.joinpath(*parts)
 
@@ -76,8 +77,8 @@ def load_table(name: str) -> Table:
     Raises:
         ValueError: there is none.
     """
-    path = checkout("configs", "tables", f"{name}.yaml")
-    if not path.is_file():
+    path = TABLES / f"{name}.yaml"
+    if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     content = yaml.safe_load(path.read_text())
     rows = []
@@ -91,4 +92,5 @@ def load_table(name: str) -> Table:
 
 def names() -> List[str]:
     """Of all tables."""
-    return sorted(path.stem for path in checkout("configs", "tables").glob("*.yaml"))
+    checkout()
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
