@@ -308,12 +308,8 @@ def test_engine_killed(corpus, uninterrupted, tmp_path):
 
 def test_training_killed(corpus, uninterrupted, tmp_path):
     process = begun(corpus, tmp_path)
-    [child] = [
-        int(folder.name)
-        for folder in Path("/proc").glob("[0-9]*")
-        if f"{tmp_path}/runs/workflows/0 0" in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        and b"bash" not in (folder / "cmdline").read_bytes()
-    ]
+    [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
+    [child] = {int(file.parts[2]) for file in Path("/proc").glob("[0-9]*/fd/*") if os.path.realpath(file) == str(lock)}
     os.kill(child, signal.SIGKILL)
     output = process.communicate()[0]
     assert process.returncode == 1 and "lin on toy, seed 1: failed: ended without a word" in output

@@ -13,13 +13,13 @@ from ..errors import one_line_errors
 
 def hypotheses(generated: Path) -> List[str]:
     """The best hypothesis of each sentence (``H-`` lines; the first of an n-best list), in the corpus' order."""
-    found = {}
+    best = {}
     with open(generated, encoding="utf-8") as lines:
         for line in lines:
             match = re.match(r"H-(\d+)\t[^\t]*\t(.*)", line)
             if match:
-                found.setdefault(int(match[1]), match[2].strip())
-    return [found[number] for number in sorted(found)]
+                best.setdefault(int(match[1]), match[2].strip())
+    return [best[number] for number in sorted(best)]
 
 
 def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:

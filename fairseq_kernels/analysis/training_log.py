@@ -28,8 +28,8 @@ def read_records(path: Path) -> Iterator[Tuple[str, Dict[str, float]]]:
 def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
     """``curves[statistic][update]`` of one kind of record, in the order of updates."""
     curves: Dict[str, Dict[int, float]] = {}
-    for found, values in read_records(path):
-        if found == kind:
+    for record_kind, values in read_records(path):
+        if record_kind == kind:
             for name, value in values.items():
                 curves.setdefault(name, {})[int(values["num_updates"])] = value
     return {name: dict(sorted(curve.items())) for name, curve in curves.items()}

@@ -261,9 +261,9 @@ class Search:
             optuna.TrialPruned: it is hopeless.
         """
         output, reported = run.folder / "train.out", {}
-        environment, kept = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
+        environment, device = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
         if gpus():
-            kept, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
+            device, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
         with open(output, "w") as out:
             process = subprocess.Popen(
                 self.command(run),
@@ -292,8 +292,8 @@ class Search:
         finally:
             process.kill()
             process.wait()
-            if kept is not None:
-                kept.release()
+            if device is not None:
+                device.release()
             if not self.stopping.is_set():
                 for path in run.folder.glob("checkpoint*.pt"):
                     path.unlink()
@@ -312,7 +312,7 @@ class Search:
             lines.append(f"{shown:>9}  {trial.last_step or 0:7}  {state:8}  {self.kernel_params(trial.params)}")
         return "\n".join(lines)
 
-    def found(self, storage: str) -> Dict:
+    def entry(self, storage: str) -> Dict:
         """The best point and its origin, for ``searched.yaml``; ``storage`` is its kind.
 
         Raises:
@@ -446,7 +446,7 @@ def main() -> None:
         with interruptible("grid_search.sh", search.stopping.set):
             search.run()
             print(search.table())
-            entry = search.found(storage.engine.name)
+            entry = search.entry(storage.engine.name)
     except Failed as error:
         sys.exit(f"grid_search.sh: {error}; the same command tries them again")
     except Exception as error:

@@ -57,7 +57,8 @@ def main() -> None:
         run = run_of(**step["run"])
         with run.lock():
             if plan["devices"]:
-                kept, os.environ["CUDA_VISIBLE_DEVICES"] = free_device(folder, plan["devices"])  # noqa: F841  (until the end)
+                # the lock is held until the process ends
+                _lock, os.environ["CUDA_VISIBLE_DEVICES"] = free_device(folder, plan["devices"])
             if step["measure"]:
                 run.measure(*step["measure"])
             elif run.finished() is None:

@@ -55,10 +55,10 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        told = " ".join(self.options).replace("--kernels ", "").replace("--", "")
-        name = re.sub(r"[^\w=.,*-]+", "_", told).strip("_")
+        options = " ".join(self.options).replace("--kernels ", "").replace("--", "")
+        name = re.sub(r"[^\w=.,*-]+", "_", options).strip("_")
         if len(name) > 200:  # a file's name has 255 bytes at most
-            name = f"{name[:190]}-{hashlib.sha256(told.encode()).hexdigest()[:9]}"
+            name = f"{name[:190]}-{hashlib.sha256(options.encode()).hexdigest()[:9]}"
         return self.root / self.corpus.name / self.profile / name / f"seed{self.seed}"
 
     @property
@@ -200,8 +200,8 @@ class Run:
     def measured(self, name: str, options: Sequence[str]) -> List[Dict]:
         """What :meth:`measure` has found; nothing if it has not been called."""
         arguments, path = self.measurement(name, options)
-        found = read_json(path) if path.is_file() else []
-        return [{**metric, "command": self.command(["python", *arguments])} for metric in found]
+        metrics = read_json(path) if path.is_file() else []
+        return [{**metric, "command": self.command(["python", *arguments])} for metric in metrics]
 
     def record(self, metrics: List[Dict], begun: Dict) -> Dict:
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))

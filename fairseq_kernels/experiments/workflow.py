@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -24,7 +25,7 @@ from ..errors import one_line_errors
 from . import results
 from .commands import last_line
 from .data import KINDS, Corpus
-from .files import write_json
+from .files import exclusive, write_json
 from .jobs import job
 from .profiles import profiles
 from .progress import SECONDS, Progress
@@ -90,7 +91,7 @@ class Workflow:
 
     @property
     def done(self) -> List[Work]:
-        """After :meth:`run`, what it has trained or found trained."""
+        """After :meth:`run`, what is trained."""
         return [work for work in self.work if work.label not in self.failed]
 
     def run(self) -> None:
@@ -148,12 +149,12 @@ class Pass:
     def __init__(self, workflow: Workflow, folder: Path, work: Sequence[Work]):
         self.workflow, self.folder, self.log = workflow, folder, folder / "snakemake.log"
         self.jobs: List[Dict] = []
-        self.of: List[Work] = []  # the run of each step
+        self.works: List[Work] = []  # what each job belongs to
         for each in work:
             first = len(self.jobs)
             self.jobs.append(job(each.run))
             self.jobs += [job(each.run, step, [first]) for step in workflow.steps(each.run)]
-            self.of += [each] * (len(self.jobs) - first)
+            self.works += [each] * (len(self.jobs) - first)
 
     def command(self) -> List[str]:
         threads = threads_of(self.workflow.jobs)
@@ -161,18 +162,16 @@ class Pass:
         # what is done is said by files of ours, each renamed into its place: nothing is incomplete or out of date
         command += ["--nolock", "--ignore-incomplete", "--keep-incomplete", "--drop-metadata", "--keep-going"]
         command += ["--rerun-triggers", "input", "--nocolor", "--config", f"threads={threads}"]
-        command += [f"gpus={int(torch.cuda.is_available() and self.workflow.profile is None)}"]
         if self.workflow.profile is not None:
             return [*command, "--workflow-profile", str(self.workflow.profile.resolve())]
         return [*command, "--cores", str(self.workflow.jobs * threads)]
 
     def run(self) -> List[Work]:
         """Runs them; those that other processes have."""
-        shutil.rmtree(self.folder / "outcomes", ignore_errors=True)
         (self.folder / "outcomes").mkdir()
         here = devices(self.workflow.jobs) if self.workflow.profile is None else []  # a cluster gives a job its own
         write_json(self.folder / "jobs.json", {"cwd": os.getcwd(), "devices": here, "jobs": self.jobs})
-        progress = {each.label: Progress(each.run.log, shlex.split(each.run.arguments())) for each in self.of}
+        progress = {each.label: Progress(each.run.log, shlex.split(each.run.arguments())) for each in self.works}
         with open(self.log, "w") as log:
             process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -188,7 +187,7 @@ class Pass:
                     break
                 if time.monotonic() > last + SECONDS:
                     last = time.monotonic()
-                    for each in self.of:
+                    for each in self.works:
                         for line in progress[each.label].lines():
                             say(f"{each.label}: {line}")
                 time.sleep(WAIT)
@@ -198,7 +197,7 @@ class Pass:
 
     def look(self, outcomes: Dict[int, str]) -> None:
         """Notes what has become of steps since the last look."""
-        for number, work in enumerate(self.of):
+        for number, work in enumerate(self.works):
             for kind in ("done", "failed", "busy"):
                 path = self.folder / "outcomes" / f"{number}.{kind}"
                 if number not in outcomes and path.is_file():
@@ -212,8 +211,8 @@ class Pass:
 
     def ended(self, outcomes: Dict[int, str]) -> List[Work]:
         """Fails the runs without an outcome, but for what comes after another's; those that are busy."""
-        busy = [work for number, work in enumerate(self.of) if outcomes.get(number) == "busy"]
-        for number, work in enumerate(self.of):
+        busy = [work for number, work in enumerate(self.works) if outcomes.get(number) == "busy"]
+        for number, work in enumerate(self.works):
             if number not in outcomes and work not in busy and work.label not in self.workflow.failed:
                 said = f"Snakemake's last line: {last_line(self.log)}; logs: {self.log}, {work.run.log}"
                 self.workflow.fail(work, f"ended without a word, killed or with the disk full ({said})")
@@ -222,21 +221,19 @@ class Pass:
 
 @contextmanager
 def own_folder(root: Path) -> Iterator[Path]:
-    """A folder of this process alone, until it ends: the first free one of ``ROOT/workflows/0``, ``1``, ..."""
-    number = 0
-    while True:
-        folder = root / "workflows" / str(number)
-        folder.mkdir(parents=True, exist_ok=True)
+    """A new folder for this process in ``ROOT/workflows``, where those of processes that have ended are removed."""
+    folders = root / "workflows"
+    with exclusive(root):
+        for folder in folders.glob("*"):
+            with suppress(Timeout), FileLock(folder / "lock", timeout=0):
+                shutil.rmtree(folder)
+        folders.mkdir(exist_ok=True)
+        # trainings of a process that was killed may still write to its folder: no name is used again
+        folder = Path(tempfile.mkdtemp(dir=folders, prefix=time.strftime("%Y%m%d-%H%M%S-")))
         lock = FileLock(folder / "lock")
-        try:
-            lock.acquire(timeout=0)
-            break
-        except Timeout:
-            number += 1
-    try:
+        lock.acquire()
+    with lock:
         yield folder
-    finally:
-        lock.release()
 
 
 def die_with_parent() -> None:
