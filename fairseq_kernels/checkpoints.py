@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.file_io import PathManager
+from fairseq import checkpoint_utils, file_io
 
 from .analysis.model_state import updates
 
@@ -21,7 +20,8 @@ fairseq_save = checkpoint_utils.torch_persistent_save
 def install() -> None:
     checkpoint_utils.torch_persistent_save = save
     checkpoint_utils.load_checkpoint = resume
-    PathManager.copy = staticmethod(copy)
+    if file_io.IOPathManager is None:  # else it knows other file systems
+        file_io.PathManager.copy = staticmethod(copy)
 
 
 def write(path: str, fill) -> None:

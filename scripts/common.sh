@@ -80,5 +80,6 @@ module() {
     # else glibc gives work space on the CPU back to the system and gets it anew, page by page, at each step
     export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
     export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
-    exec "$PY" -W ignore -m "fairseq_kernels.$@"
+    local name=$1; shift
+    exec "$PY" -W ignore -m "fairseq_kernels.$name" "$@"
 }

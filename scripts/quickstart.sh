@@ -61,7 +61,7 @@ if [ ! -f "$dir/bleu.txt" ]; then
     echo "quickstart.sh: training a transformer with 3xlin,log"
     size=(--encoder-layers 2 --decoder-layers 2)
     for side in encoder decoder; do
-        size+=(--$side-embed-dim 128 --$side-ffn-embed-dim 256 --$side-attention-heads 4)
+        size+=("--$side-embed-dim" 128 "--$side-ffn-embed-dim" 256 "--$side-attention-heads" 4)
     done
     bash scripts/train_mt.sh "$out/mt/data-bin" --profile cpu --kernels 3xlin,log --save-dir "$dir" "${size[@]}" --lr 0.003 \
         --warmup-updates 100 --max-update 400 --log-interval 50
