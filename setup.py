@@ -33,8 +33,7 @@ setup(
         "tensorboardX",  # fairseq's --tensorboard-logdir
     ],
     extras_require={
-        # the tables' workflow; newer releases want a newer Python
-        "tables": ['snakemake>=9; python_version >= "3.11"', 'snakemake>=7.32,<8; python_version < "3.11"'],
+        "tables": ['snakemake>=9; python_version >= "3.11"'],  # their workflow, which wants Python 3.11
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
         "test": ["pytest", "ruff", "build"],
     },

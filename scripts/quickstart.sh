@@ -82,3 +82,5 @@ printf 'best possible perplexity of English given German: %.3f; the model, on va
     "$("$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["splits"]["valid"]["perplexity per english token"]["english given german"])' "$out/mt/entropy.json")" \
     "$(sed -n 's/.*| valid | .* ppl \([0-9.]*\) .*/\1/p' "$dir/train.log" | tail -1)"
 cat "$dir/bleu.txt"
+printf '\nNext: text of your own (data-prep/prepare-text.sh --help), one model (scripts/train_lm.sh --help), a table of the paper\n'
+printf '(scripts/table1.sh --help)\n'

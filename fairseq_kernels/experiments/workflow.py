@@ -413,7 +413,8 @@ def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Wo
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]
     if importlib.util.find_spec("snakemake") is None:
-        raise ValueError("tables need Snakemake: pip install '.[tables]' in a clone of the repository")
+        how = "pip install '.[tables]' in a clone" if sys.version_info >= (3, 11) else "it wants Python 3.11 or newer"
+        raise ValueError(f"tables need Snakemake: {how}")
     workflow = Workflow(table, runs_of(rows, corpora, args), args.results, measures, args.jobs, args.workflow_profile)
     for path in (workflow.path, workflow.curves):
         results.load(path)  # not only when there is something to add
