@@ -24,30 +24,30 @@ BLEU = re.compile(r"^Generate .*BLEU4 = ([\d.]+)", re.MULTILINE)
 SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1")
 
 
-def perplexity(corpus: Corpus, checkpoint: Path, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
+def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
     """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words as in training: ``metric``, ``split``,
     ``value``, and ``words``, how many were read.
 
     Raises:
-        Failed: fairseq-eval-lm did, or the perplexity is no number.
+        Failed: fairseq-eval-lm did, or the model gives no number.
     """
     from fairseq import options as fairseq_options
     from fairseq_cli import eval_lm
 
     arguments = [
-        *(str(corpus.binarised), "--task", "language_modeling", "--path", str(checkpoint), "--gen-subset", split),
+        *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
         *("--sample-break-mode", "none", "--tokens-per-sample", "35", "--batch-size", "32", *SHARED, *device()),
         *options,
     ]
     run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log)
     text = log.read_text(errors="replace")
     value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
-    if not math.isfinite(value):
+    if math.isnan(value):
         raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log})")
     return [{"split": split, "metric": "ppl", "value": value, "words": words}]
 
 
-def bleu(corpus: Corpus, checkpoint: Path, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
+def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
     """Of a translation model's one decoding with beam 5: fairseq's tokenised BLEU4, comparable with the paper's, and
     detokenised sacreBLEU with its ``signature``. The decoding goes to ``log``.
 
@@ -66,7 +66,7 @@ def bleu(corpus: Corpus, checkpoint: Path, split: str, log: Path, options: Seque
     text = corpus.folder / f"{split}.{target}"
     pieces = text.is_file() and "▁" in text.read_text(encoding="utf-8", errors="replace")
     arguments = [
-        *(str(corpus.binarised), "--task", "translation", "--path", str(checkpoint), "--gen-subset", split),
+        *(str(corpus.binarised), "--task", "translation", "--path", checkpoint, "--gen-subset", split),
         *(f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5", "--max-tokens", "8000"),
         *(*SHARED, *device(), *options),
     ]
@@ -106,25 +106,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
     parser.usage = f"bash scripts/{program} DATA CHECKPOINT [--gen-subset valid] (--help tells more)"
     parser.add_argument("data", type=Path)
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("checkpoint")
     parser.add_argument("--gen-subset", default="test")
     args, options = parser.parse_known_args(sys.argv[2:])
     with one_line_errors():
         corpus = Corpus.at(args.data)
         if corpus.kind != kind:
             raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/evaluate_{corpus.kind}.sh takes it")
-        if not args.checkpoint.is_file():
-            raise ValueError(f"checkpoint {args.checkpoint} not found; give a .pt file that train_{kind}.sh made")
+        checkpoints = args.checkpoint.split(":")  # several are an ensemble
+        for path in checkpoints:
+            if not Path(path).is_file():
+                raise ValueError(f"checkpoint {path} not found; give a .pt file that train_{kind}.sh made")
         if args.gen_subset not in corpus.splits():
             known = ", ".join(corpus.splits())
             raise ValueError(f"--gen-subset {args.gen_subset!r} is not in {corpus.binarised}; it has {known}")
         # fairseq-generate's output is the translations, too
-        log = Path(f"{args.checkpoint}.{args.gen_subset}.{'gen' if kind == 'mt' else 'log'}")
+        log = Path(f"{checkpoints[-1]}.{args.gen_subset}.{'gen' if kind == 'mt' else 'log'}")
         try:
             metrics = EVALUATIONS[kind](corpus, args.checkpoint, args.gen_subset, log, options)
-        except Failed as error:
-            sys.exit(f"{program}: error: {error}")
-        except OSError as error:
+        except (Failed, OSError) as error:
             sys.exit(f"{program}: error: {error}")
     print(f"{shown(metrics)} (log: {log})")
 

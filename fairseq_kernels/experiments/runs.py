@@ -163,7 +163,7 @@ class Run:
         metrics = []
         for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
             made = {"command": self.command(self.evaluation(split))}
-            checkpoint, log = self.folder / "checkpoint_best.pt", self.folder / f"{split}.out"
+            checkpoint, log = str(self.folder / "checkpoint_best.pt"), self.folder / f"{split}.out"
             for metric in EVALUATIONS[self.corpus.kind](self.corpus, checkpoint, split, log):
                 metric.pop("words", None)
                 metrics.append({**metric, **made})
