@@ -102,9 +102,10 @@ class Workflow:
         while left:
             with own_folder(left[0].run.root) as folder:
                 busy = Pass(self, folder, left).run()
+            for work in busy:
+                with work.run.lock().acquire(timeout=-1, poll_interval=WAIT):
+                    pass
             left = [work for work in busy if not self.collect(work)]
-            if left:
-                time.sleep(SECONDS)
 
     def steps(self, run: Run) -> List[Tuple[str, Sequence[str]]]:
         """What is measured of a run."""
@@ -232,8 +233,10 @@ def own_folder(root: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(dir=folders, prefix=time.strftime("%Y%m%d-%H%M%S-")))
         lock = FileLock(folder / "lock")
         lock.acquire()
-    with lock:
+    try:
         yield folder
+    finally:
+        lock.release()
 
 
 def die_with_parent() -> None:
