@@ -217,7 +217,7 @@ class Pass:
             if number not in outcomes and work not in busy and work.label not in self.workflow.failed:
                 said = f"Snakemake's last line: {last_line(self.log)}; logs: {self.log}, {work.run.log}"
                 self.workflow.fail(work, f"ended without a word, killed or with the disk full ({said})")
-        return list(dict.fromkeys(busy))
+        return list({work.label: work for work in busy}.values())
 
 
 @contextmanager
