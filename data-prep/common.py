@@ -1,62 +1,64 @@
-"""What the preparations share: one-line errors, files that are whole or absent, progress, stamps, fairseq."""
+"""What the preparations share: errors of one line, checked text, files that are whole or absent, binarising."""
 
 import argparse
-import contextlib
-import ctypes
+import gzip
 import hashlib
-import importlib.util
 import json
+import logging
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import time
+import zlib
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
+from filelock import FileLock, Timeout
+from tqdm import tqdm
 
-PROGRAM = "data-prep"  # the name in messages; run() sets it
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
+
+SPLITS = ("train", "valid", "test")
+LONGEST_LINE = 1_000_000  # bytes
+RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
+TEXT_RULES = (
+    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; FILE.gz is unpacked. Told in "
+    "one line, with nothing written: other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old "
+    f"Mac line ends), lines above {LONGEST_LINE:,} bytes, and the words {' '.join(sorted(RESERVED))}, which fairseq "
+    "reserves."
+)
 
 
-# ------------------------------------------------------------------------------------- errors, signals
+# ------------------------------------------------------------------------------------------------ errors, options
 
 
-def fail(message):
-    """Print ``PROGRAM: error: message`` as one line on stderr and exit with status 2."""
-    say(f"{PROGRAM}: error: {' '.join(str(message).split())}")
-    sys.exit(2)
-
-
-def say(message):
-    """Print a line on stderr, below a progress line that is not finished."""
-    print("\n" * Progress.unfinished + message, file=sys.stderr, flush=True)
-    Progress.unfinished = False
+class InputError(Exception):
+    """Something that the user can mend; ``run`` prints it as one line."""
 
 
 def run(main, program):
-    """Call ``main()`` as the script ``program``; Ctrl-C and failing input or output end it with one line."""
-    global PROGRAM
-    PROGRAM = program
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception: children and .part files go too
+    """Call ``main()`` as ``program``: wrong input, failing files and Ctrl-C end it with one line and exit status."""
+    logging.disable(logging.INFO)  # fairseq's notes on what it loads
     try:
         main()
-    except KeyboardInterrupt:
-        say(f"{PROGRAM}: interrupted: the same command goes on from the last whole stage")
-        sys.exit(130)
+    except InputError as error:
+        message = str(error)
     except OSError as error:
-        fail(f"{error.filename or 'input/output'}: {error.strerror or error}")
+        message = f"{error.filename or 'reading or writing'}: {error.strerror or error}: mend that and call again"
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted: the same command goes on after the last finished stage", file=sys.stderr)
+        sys.exit(130)
+    else:
+        return
+    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
 
 
 class ArgumentParser(argparse.ArgumentParser):
     """argparse whose errors are one line, without the usage in front."""
 
     def error(self, message):
-        fail(f"{message} (see --help)")
+        raise InputError(f"{message} (see --help)")
 
 
 def positive_int(text):
@@ -66,38 +68,63 @@ def positive_int(text):
     return int(text)
 
 
-# ------------------------------------------------------------------------------------ reading, writing
+def progress(iterable=None, label=None, **options):
+    """A tqdm bar, shown for what takes longer than 3 seconds; a line every 10 seconds where there is no terminal."""
+    interval = 0.1 if sys.stderr.isatty() else 10
+    return tqdm(iterable, label, delay=3, mininterval=interval, maxinterval=interval, **options)
 
 
-_locked = set()  # directories that this process has locked
+# ------------------------------------------------------------------------------------------------- reading, writing
 
 
-def output_directory(path):
-    """Create the output directory ``path`` where it does not exist, make sure it can be written, lock it.
+def read_lines(path):
+    """The lines of a text file or .gz file without their line ends, one after the other.
 
-    The lock is held until the process ends, so that two preparations cannot write over each other.
+    Raises:
+        InputError: it isn't text as ``TEXT_RULES`` says; the message names the line.
     """
     path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except (FileExistsError, NotADirectoryError):
-        fail(f"--out {path}: is, or lies in, a file: give a directory")
-    except OSError as error:
-        fail(f"--out {path}: cannot be written ({error.strerror}): give a directory you may write to")
-    if fcntl and path.resolve() not in _locked:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            yield from checked_lines(file, path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: no gzip file, or not all of it ({error}): get it again") from None
+
+
+def checked_lines(file, name):
+    """The lines of a binary file object; ``name`` is what errors call it."""
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
+        place = f"{name}:{number}"
+        if len(raw) > LONGEST_LINE:
+            raise InputError(f"{place}: a line above {LONGEST_LINE:,} bytes: give a sentence or paragraph a line")
+        if b"\0" in raw:
+            raise InputError(f"{place}: NUL bytes: if it is UTF-16, iconv -f utf-16 -t utf-8 FILE converts it, else "
+                             "tr -d '\\0' < FILE removes them")
         try:
-            fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fail(f"--out {path}: another preparation is writing there: wait for it or give another directory")
-        except OSError:
-            pass  # a file system without locks
-        _locked.add(path.resolve())
-    return path
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise InputError(f"{place}: not UTF-8 text: convert it, e.g. iconv -f latin1 -t utf-8 FILE") from None
+        if "\r" in line:
+            raise InputError(f"{place}: a carriage return within the line: if it is a line end, tr '\\r' '\\n' < FILE "
+                             "mends it, else tr '\\r' ' ' < FILE")
+        yield line
 
 
-@contextlib.contextmanager
+def words(line, place):
+    """The words of a line, as fairseq sees them: what white space separates.
+
+    Raises:
+        InputError: one of them is reserved.
+    """
+    split = line.split()
+    for word in RESERVED.intersection(split):
+        raise InputError(f"{place}: has the word {word}, which fairseq reserves: leave it out or spell it otherwise")
+    return split
+
+
+@contextmanager
 def atomic_write(path):
     """Text file that appears under its name only when the ``with`` block has ended well."""
     part = Path(f"{path}.part")
@@ -109,84 +136,13 @@ def atomic_write(path):
         part.unlink(missing_ok=True)
 
 
-def read_lines(path, progress=None):
-    """Yield ``(number, line)`` of a UTF-8 text file, from number 1, without line ends; streams.
-
-    Args:
-        progress: ``Progress`` in bytes, or None.
-    """
-    try:
-        with open(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if progress is not None:
-                    progress.update(len(raw))
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError:
-        fail(f"{path}:{number}: not UTF-8 text: convert it, e.g. iconv -f latin1 -t utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be read ({error.strerror})")
+def write_lines(path, lines):
+    """The text file ``path``, a line each; it appears when it is whole."""
+    with atomic_write(path) as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
-def find_files(directory, pattern, skip_directories=()):
-    """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``."""
-    found, visited = [], set()
-    for parent, children, names in os.walk(directory, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in visited:  # a link back up, or a second way to the same directory
-            children[:] = []
-            continue
-        visited.add(real)
-        children[:] = sorted(child for child in children if child not in skip_directories)
-        found += [Path(parent, name) for name in names if pattern.fullmatch(name)]
-    return sorted(found)
-
-
-# -------------------------------------------------------------------------------------------- progress
-
-
-class Progress:
-    """Percentage on stderr: one line rewritten on a terminal, elsewhere a line every 10 s and at the end.
-
-    Args:
-        label: what is being done, e.g. ``"normalising"``.
-        total: amount of work in any unit (bytes, lines).
-    """
-
-    unfinished = False  # whether the cursor is behind a line to be rewritten
-
-    def __init__(self, label, total):
-        self.label, self.total, self.done = label, max(total, 1), 0
-        self.step = self.next = self.total / 200
-        self.terminal = sys.stderr.isatty()
-        self.start = self.shown = time.monotonic()
-
-    def update(self, amount):
-        """Add ``amount`` of finished work."""
-        self.done += amount
-        if self.done >= self.next:
-            self.next = self.done + self.step
-            if self.terminal or time.monotonic() - self.shown >= 10:
-                self._show()
-
-    def _show(self):
-        self.shown = time.monotonic()
-        percent = min(100, int(100 * self.done / self.total))
-        text = f"{self.label}: {percent:3d} %, {self.shown - self.start:.0f} s"
-        print(f"\r{text}" if self.terminal else f"{text}\n", end="", file=sys.stderr, flush=True)
-        Progress.unfinished = self.terminal
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        if kind is None:
-            self._show()
-        if Progress.unfinished:
-            print(file=sys.stderr)
-            Progress.unfinished = False
-
-
-# ---------------------------------------------------------------------------------------------- stamps
+# ----------------------------------------------------------------------------------------------------------- stages
 
 
 def digest(*values):
@@ -194,121 +150,124 @@ def digest(*values):
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def fingerprint(paths):
-    """``[path, bytes, modification time in ns]`` of every file: differs once one is changed or missing."""
-    return [[str(path), (stat := os.stat(path)).st_size, stat.st_mtime_ns] for path in paths]
+def stat_of(paths):
+    """``[path, bytes, modification time in ns]`` of every file: differs once one is changed."""
+    return [[str(Path(path).resolve()), (stat := os.stat(path)).st_size, stat.st_mtime_ns] for path in paths]
 
 
-class Stamps:
-    """The finished stages of a preparation, in a JSON file: ``{stage: {key, outputs, result}}``.
+class Stages:
+    """The output directory of a preparation and the stages that are finished in it.
 
-    A stage is finished when its key (options and inputs) is the same and its outputs still have their sizes.
+    A context manager, which holds a lock: two preparations cannot write to one directory. ``DIR/prepare.json`` holds
+    ``{stage: {key, files, result}}``.
+
+    Raises:
+        InputError: the directory can't be made or written to, or another preparation works there.
     """
 
     def __init__(self, path):
-        self.path = Path(path)
+        self.out = Path(path)
         try:
-            self.stages = json.loads(self.path.read_text(encoding="utf-8"))
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.lock = FileLock(self.out / ".lock")
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(f"--out {path}: another preparation is writing there: wait for it, or give another "
+                             "directory") from None
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(f"--out {path}: is, or lies in, a file: give a directory") from None
+        except OSError as error:
+            raise InputError(f"--out {path}: cannot be written ({error.strerror}): give a directory you may write "
+                             "to") from None
+        try:
+            self.stages = json.loads((self.out / "prepare.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             self.stages = {}
 
-    def result(self, stage, key):
-        """What ``finish`` was given for this stage and key, or None where the stage has to be done."""
-        stamp = self.stages.get(stage, {})
-        outputs = stamp.get("outputs", {})
-        if stamp.get("key") != key or outputs != self._sizes(outputs):
-            return None
-        return stamp["result"]
+    def __enter__(self):
+        return self
 
-    def forget(self, *stages):
-        """Call before the outputs of ``stages`` are touched."""
-        for stage in stages:
-            self.stages.pop(stage, None)
-        self._write()
+    def __exit__(self, *_):
+        self.lock.release()
 
-    def finish(self, stage, key, outputs, result):
-        """Note that ``stage`` is done: ``outputs`` are files or directories, ``result`` any JSON value."""
-        files = [file for output in map(Path, outputs) for file in (output, *output.rglob("*"))]
-        names = sorted(str(file.relative_to(self.path.parent)) for file in files)
-        self.stages[stage] = {"key": key, "outputs": self._sizes(names), "result": result}
-        self._write()
+    def run(self, stage, key, outputs, make):
+        """The result of ``make()``, or that of an earlier call with this key if its output is still there.
 
-    def _sizes(self, names):
-        paths = {name: self.path.parent / name for name in names}
-        return {name: path.stat().st_size if path.is_file() else None for name, path in paths.items()}
+        Args:
+            key: JSON-able; all that the result depends on.
+            outputs: names of the files and directories that ``make`` writes.
+            make: function without arguments that returns any JSON value.
+        """
+        key = digest(key)
+        entry = self.stages.get(stage, {})
+        if entry.get("key") != key or entry["files"] != self._sizes(outputs):
+            self.stages.pop(stage, None)  # nothing half new is taken for finished
+            self._write()
+            result = make()
+            self.stages[stage] = {"key": key, "files": self._sizes(outputs), "result": result}
+            self._write()
+        return self.stages[stage]["result"]
+
+    def _sizes(self, outputs):
+        paths = [file for name in outputs for file in (self.out / name, *(self.out / name).rglob("*"))]
+        return {str(path.relative_to(self.out)): path.stat().st_size for path in paths if path.is_file()}
 
     def _write(self):
-        with atomic_write(self.path) as file:
-            json.dump(self.stages, file, indent=1)
-            file.write("\n")
+        write_lines(self.out / "prepare.json", [json.dumps(self.stages, indent=1)])
 
 
-# --------------------------------------------------------------------------------------------- fairseq
+# ---------------------------------------------------------------------------------------------------------- fairseq
 
 
-def require_fairseq():
-    """Fail, before any long work, where this Python has no fairseq."""
-    if importlib.util.find_spec("fairseq_cli") is None:
-        fail(f"{sys.executable} has no fairseq: install it there, or set PYTHON to a Python that has it")
-
-
-def fairseq_preprocess(arguments, data_bin, log, progress=None):
-    """Run ``fairseq-preprocess arguments --destdir data_bin``; the directory appears only when complete.
+def build_dictionary(paths, min_count=1, size=None, padding_factor=1):
+    """fairseq's dictionary of some text files, most frequent words first, and how many different words they have.
 
     Args:
-        arguments: list of strings, without ``--destdir``.
-        data_bin: directory to make; one that is there is replaced.
-        log: file that receives fairseq's output.
-        progress: ``Progress`` in bytes of binary data, or None.
+        min_count: leave out words seen less often.
+        size: words at most, besides fairseq's four special symbols; None for any number.
+        padding_factor: fill up with unused entries to a multiple of this.
     """
-    data_bin = Path(data_bin)
-    for stale in data_bin.parent.glob(f"{data_bin.name}.part-*"):  # left by a killed run
-        shutil.rmtree(stale, ignore_errors=True)
-    # a new name each time: what a killed run left running cannot write into it
-    part = Path(tempfile.mkdtemp(prefix=f"{data_bin.name}.part-", dir=data_bin.parent))
-    part.chmod(0o777 & ~_umask())
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", *map(str, arguments), "--destdir", str(part)]
+    from fairseq.data import Dictionary
+    from fairseq.tokenizer import tokenize_line
+
+    dictionary = Dictionary()
+    for path in paths:
+        Dictionary.add_file_to_dictionary(str(path), dictionary, tokenize_line, num_workers=1)
+    types = len(dictionary) - dictionary.nspecial
+    dictionary.finalize(min_count, size + dictionary.nspecial if size else -1, padding_factor)
+    return dictionary, types
+
+
+def binarise(out, texts, dictionaries):
+    """Make ``out/data-bin`` as fairseq-preprocess does; it appears when it is whole, in place of an older one.
+
+    Args:
+        texts: ``{name in data-bin: (text file, key of its dictionary)}``.
+        dictionaries: ``{file name in data-bin: dictionary}``.
+
+    Returns:
+        ``{name: {lines, tokens, unknown}}``; tokens are words and line ends, unknown those that became ``<unk>``.
+    """
+    from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+
+    from fairseq_kernels.word_counts import word_counts
+
+    part = out / "data-bin.part"
+    shutil.rmtree(part, ignore_errors=True)  # of a killed run
+    part.mkdir()
     try:
-        status = _run_child(command, log, part, progress)
-        if status:
-            fail(f"fairseq-preprocess failed, exit status {status} ({_last_line(log)}): see {log}")
-        (part / "preprocess.log").unlink(missing_ok=True)  # the same as log
-        if data_bin.exists():
-            shutil.rmtree(data_bin)
-        part.rename(data_bin)
+        statistics = {}
+        for name, (path, key) in progress(texts.items(), "binarising", unit="file"):
+            dictionary = dictionaries[key]
+            binarizer = VocabularyDatasetBinarizer(dictionary)
+            FileBinarizer.multiprocess_dataset(str(path), "mmap", binarizer, str(part / name), len(dictionary))
+            counts = word_counts(part / name, dictionary)
+            statistics[name] = {"lines": counts[dictionary.eos()], "tokens": counts.sum(),
+                                "unknown": counts[dictionary.unk()]}
+        for key, dictionary in dictionaries.items():
+            dictionary.save(str(part / key))
+        shutil.rmtree(out / "data-bin", ignore_errors=True)
+        part.rename(out / "data-bin")
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _run_child(command, log, destination, progress):
-    with open(log, "w", encoding="utf-8") as output:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                 start_new_session=True, preexec_fn=_die_with_parent)
-    try:
-        while child.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.5)
-            if progress is not None:
-                size = sum(file.stat().st_size for file in destination.glob("*.bin"))
-                progress.update(max(0, size - progress.done))
-    finally:
-        if child.poll() is None:  # an interrupt: stop its worker processes, too
-            os.killpg(child.pid, signal.SIGKILL)
-    return child.wait()
-
-
-def _die_with_parent():
-    """Have this process killed, on Linux, when its parent is: SIGKILL leaves the parent no time to do it."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _last_line(path):
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    return {name: {key: int(count) for key, count in row.items()} for name, row in statistics.items()}

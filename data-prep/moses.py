@@ -4,6 +4,7 @@ The scripts followed are `scripts/tokenizer/tokenizer.perl` and `scripts/tokeniz
 https://github.com/moses-smt/mosesdecoder, called as fairseq's recipes call them (`-l LANG`, nothing else).
 """
 
+import functools
 import re
 import sys
 import unicodedata
@@ -35,6 +36,7 @@ def perl_classes():
     return frozenset(alpha), frozenset(alpha | decimal), frozenset(number)
 
 
+@functools.cache
 def ranges(chars):
     """`chars` written as the inside of a regular expression's character class."""
     codes = enumerate(sorted(map(ord, chars)))

@@ -5,15 +5,16 @@ tags stripped, Moses tokens, pairs of 1 to 175 tokens a side at a ratio of at mo
 pair to valid, dev2010, dev2012 and tst2010 to tst2012 as test, a joint BPE of 10,000 merges.
 """
 
-import http.client
+import gzip
+import io
 import re
+import sys
 import tarfile
-import urllib.error
-import urllib.request
+import zlib
 from pathlib import Path
 
-import bitext
-from common import Progress, fail, output_directory, require_fairseq, run
+import prepare_bitext as bitext
+from common import InputError, Stages, checked_lines, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -33,70 +34,53 @@ TAG = re.compile("</?(?:title|description)>")
 SEGMENT = re.compile(r'<seg id="[0-9]*">\s*|\s*</seg>\s*')
 
 
+LANGUAGES = ("de", "en")
+
+
 # ---------------------------------------------------------------------------------------------------- archive
 
 
 def members(path):
-    """The files of the archive that the recipe needs, as `{name: bytes}`; all of the archive is read.
+    """The files of the archive that the recipe needs, as ``{name: bytes}``; all of the archive is read.
 
     Raises:
-        ValueError: the archive is truncated, damaged, or another one.
+        InputError: the archive is truncated, damaged (its checksum covers all of it), or another one.
     """
-    wanted = {name.format(lang) for name in (TRAIN, *TEST) for lang in bitext.LANGUAGES}
-    found = {}
-    with bitext.open_gzip(path) as file:
-        try:
+    wanted = {name.format(language) for name in (TRAIN, *TEST) for language in LANGUAGES}
+    files = {}
+    try:
+        with gzip.open(path) as file:
             with tarfile.open(fileobj=file, mode="r|") as archive:
                 for member in archive:
                     name = Path(member.name).name
                     if name in wanted and member.isfile():
-                        found[name] = archive.extractfile(member).read()
-        except tarfile.TarError as error:
-            raise ValueError(f"no tar archive in it, or a damaged one ({error}); fetch {URL} again") from None
-        while file.read(1 << 20):  # to the checksum that ends the gzip data
-            pass
-    missing = sorted(wanted - found.keys())
-    if missing:
-        raise ValueError(f"not the IWSLT'14 de-en archive: it lacks {', '.join(missing)}; fetch {URL}")
-    return found
+                        files[name] = archive.extractfile(member).read()
+            while file.read(1 << 20):  # to the checksum that ends the gzip data
+                pass
+    except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
+        raise InputError(f"{path}: no gzipped tar archive, or not all of it ({error}): get {URL} again") from None
+    if missing := sorted(wanted - files.keys()):
+        raise InputError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
+    return files
 
 
 def download(url, path):
-    """Fetch `url` to `path`, going on from `path`.part if there is one; `path` appears whole and checked."""
+    """Fetch ``url`` to ``path``, which appears when it is whole and checked."""
+    from torch.hub import download_url_to_file
+
     part = path.with_name(f"{path.name}.part")
     try:
-        _fetch(url, part)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        fail(f"{url}: {error}: run the same command again to go on, or fetch the archive in another way "
-             "and give it as --archive FILE")
-    try:
+        download_url_to_file(url, str(part), progress=sys.stderr.isatty())
         members(part)
-    except ValueError as error:
-        part.unlink()
-        fail(f"{url}: what it sent is {error}")
-    part.replace(path)
-
-
-def _fetch(url, part):
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-    try:
-        response = urllib.request.urlopen(request, timeout=60)
-    except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is left to send
-            return
-        raise
-    with response:
-        if response.status != 206:  # all of it, from the start
-            have = 0
-        total = have + int(response.headers.get("Content-Length", 0))
-        with open(part, "ab" if have else "wb") as file, Progress(f"downloading {url}", total) as progress:
-            progress.update(have)
-            while chunk := response.read(1 << 16):
-                file.write(chunk)
-                progress.update(len(chunk))
-    if part.stat().st_size < total:
-        raise ConnectionError(f"the connection ended at {part.stat().st_size:,} of {total:,} bytes")
+        part.replace(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{url}: {error}: try again, or get the archive in another way and give it as --archive "
+                         "FILE") from None
+    except InputError as error:
+        raise InputError(f"{url}: {error}") from None
+    finally:
+        for partial in path.parent.glob(f"{part.name}*"):  # torch's own, too, also that of a killed run
+            partial.unlink()
 
 
 # ----------------------------------------------------------------------------------------------------- corpus
@@ -118,28 +102,30 @@ def split(lines):
     return train, lines[VALID_EVERY - 1::VALID_EVERY]
 
 
-def read(path, workers):
-    """The corpus as `bitext.prepare` takes it."""
-    try:
-        data = members(path)
-    except ValueError as error:
-        fail(f"{path}: {error}")
-    lines = {name: bitext.decode(content, f"{path}:{name}") for name, content in data.items()}
-    train = {lang: train_lines(lines[TRAIN.format(lang)]) for lang in bitext.LANGUAGES}
-    bitext.check_parallel(train, f"{path}: {TRAIN.format('*')}")
-    test = dict.fromkeys(bitext.LANGUAGES, ())
-    for name in TEST:
-        segments = {lang: test_lines(lines[name.format(lang)]) for lang in bitext.LANGUAGES}
-        bitext.check_parallel(segments, f"{path}: {name.format('*')}")
-        test = {lang: [*test[lang], *segments[lang]] for lang in test}
+def read(path, args):
+    """The corpus as ``bitext.prepare`` takes it."""
+    files = members(path)
 
-    tokens = {lang: bitext.tokenise(train[lang], lang, workers, "train") for lang in train}
-    clean = bitext.clean(tokens, ratio=1.5)
+    def lines(name):
+        # tokenizer.perl takes a carriage return for a space
+        return list(checked_lines(io.BytesIO(files[name].replace(b"\r", b" ")), f"{path}:{name}"))
+
+    train = {language: train_lines(lines(TRAIN.format(language))) for language in LANGUAGES}
+    bitext.check_parallel(train, f"{path}: {TRAIN.format('*')}")
+    test = {language: [] for language in LANGUAGES}
+    for name in TEST:
+        segments = {language: test_lines(lines(name.format(language))) for language in LANGUAGES}
+        bitext.check_parallel(segments, f"{path}: {name.format('*')}")
+        for language in LANGUAGES:
+            test[language] += segments[language]
+
+    tokens = {language: bitext.tokenise(text, language, args, path) for language, text in train.items()}
     corpus = {"train": {}, "valid": {}, "test": {}}
-    for lang in bitext.LANGUAGES:
-        corpus["train"][lang], corpus["valid"][lang] = split(clean[lang])
-        corpus["test"][lang] = bitext.tokenise(test[lang], lang, workers, "test")
-    return corpus, test, len(train["de"]) - len(clean["de"])
+    clean, dropped = bitext.clean(tokens, max_ratio=1.5)
+    for language, text in clean.items():
+        corpus["train"][language], corpus["valid"][language] = split(text)
+        corpus["test"][language] = bitext.tokenise(test[language], language, args, path)
+    return corpus, test, dropped
 
 
 def main():
@@ -147,15 +133,16 @@ def main():
     parser.add_argument("--archive", type=Path, metavar="FILE",
                         help="de-en.tgz (default: de-en.tgz in --out, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
-    args = parser.parse_args()
-    require_fairseq()
+    bitext.add_source(parser)
+    args = bitext.with_languages(parser.parse_args())
     if args.archive and not args.archive.is_file():
-        fail(f"--archive {args.archive}: no such file: give de-en.tgz, or leave --archive out to download it")
-    out = output_directory(args.out)
-    archive = args.archive or out / "de-en.tgz"
+        raise InputError(f"--archive {args.archive}: no such file: give de-en.tgz, or leave --archive out to download "
+                         "it")
+    archive = args.archive or Path(args.out, "de-en.tgz")
     if not archive.exists():
-        download(args.url, archive)
-    pairs = bitext.prepare(out, [archive], lambda: read(archive, args.workers), args)
+        with Stages(args.out):
+            download(args.url, archive)
+    pairs = bitext.prepare(args, [archive], lambda: read(archive, args))
     if pairs != PAIRS:
         expected = " / ".join(f"{count:,}" for count in PAIRS.values())
         print(f"note: the public archive gives {expected} pairs; this is another one")

@@ -15,34 +15,18 @@ Hesitations (uh, um, uh-huh, ...) stay, as words, in one spelling each. All rule
 each with an example, which the tests run.
 """
 
-import math
+import os
 import re
-import shutil
 from collections import Counter
-from contextlib import ExitStack
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import (
-    ArgumentParser,
-    Progress,
-    Stamps,
-    atomic_write,
-    digest,
-    fail,
-    fairseq_preprocess,
-    find_files,
-    fingerprint,
-    output_directory,
-    positive_int,
-    read_lines,
-    require_fairseq,
-    run,
-)
+from common import SPLITS, InputError, positive_int, progress, read_lines, run, stat_of
+from prepare_text import argument_parser, prepare
 
-SPLITS = ("train", "valid", "test")
+LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
 
 
 # --------------------------------------------------------------------------------------- normalisation
@@ -237,26 +221,28 @@ class Transcript(NamedTuple):
     split: str | None = None  # None: train, or held out with its conversation
 
 
-def utterances(transcript, progress=None, skipped=None):
+def utterances(transcript, skipped=None):
     """Yield the normalised utterances of a file, leaving out the empty ones.
 
     Args:
-        progress: ``Progress`` in bytes, or None.
         skipped: ``Counter`` of the lines of another form in each file, or None, which makes them an error.
     """
     form = FORMATS[transcript.format]
     line_form = re.compile(form.line)
-    for number, line in read_lines(transcript.path, progress):
+    for number, line in enumerate(read_lines(transcript.path), start=1):
         line = line.strip()
         if not line or (form.skip and line.startswith(form.skip)):
             continue
         match = line_form.fullmatch(line)
         if match is None and skipped is None:
-            fail(f"{transcript.path}:{number}: expected a line like '{form.example}', found {shown(line)}: "
-                 f"another format or a damaged file (--skip-bad-lines leaves such lines out)")
+            raise InputError(f"{transcript.path}:{number}: expected a line like '{form.example}', not {shown(line)}: "
+                             "another format or a damaged file (--skip-bad-lines leaves such lines out)")
         if match is None:
             skipped[str(transcript.path)] += 1
-        elif words := normalise(match[1], transcript.format):
+            continue
+        if len(line) > LONGEST_WORD and max(map(len, line.split())) > LONGEST_WORD:
+            raise InputError(f"{transcript.path}:{number}: a word above {LONGEST_WORD:,} characters: is this text?")
+        if words := normalise(match[1], transcript.format):
             yield words
 
 
@@ -269,10 +255,24 @@ def directory(option, path):
     """``path`` as an existing directory."""
     path = Path(path)
     if not path.exists():
-        fail(f"{option} {path}: no such directory")
+        raise InputError(f"{option} {path}: no such directory")
     if not path.is_dir():
-        fail(f"{option} {path}: a file: give the (unpacked) directory")
+        raise InputError(f"{option} {path}: a file: give the (unpacked) directory")
     return path
+
+
+def find_files(directory, pattern, skip_directories=()):
+    """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``."""
+    files, visited = [], set()
+    for parent, children, names in os.walk(directory, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in visited:  # a link back up, or a second way to the same directory
+            children[:] = []
+            continue
+        visited.add(real)
+        children[:] = sorted(child for child in children if child not in skip_directories)
+        files += [Path(parent, name) for name in names if pattern.fullmatch(name)]
+    return sorted(files)
 
 
 def conversations(option, path, pattern, like, format_):
@@ -281,7 +281,7 @@ def conversations(option, path, pattern, like, format_):
     # bbn_orig holds Fisher's originals in another format; a copy of a file counts once
     files = {file.name: file for file in reversed(find_files(directory(option, path), pattern, ["bbn_orig"]))}
     if not files:
-        fail(f"{option} {path}: no file named like {like} in it or below")
+        raise InputError(f"{option} {path}: no file named like {like} in it or below")
     return [Transcript(files[name], format_, pattern.fullmatch(name)[1]) for name in sorted(files)]
 
 
@@ -306,7 +306,7 @@ def hub5(path):
     if len(references) == 1 or len(english) == 1:
         return hub5((english or references)[0])
     if references:
-        fail(f"--hub5 {path}: has {len(references)} .stm files: give one of them, e.g. {references[0]}")
+        raise InputError(f"--hub5 {path}: has {len(references)} .stm files: give one of them, e.g. {references[0]}")
     like = "en_4156.txt, sw_4390.txt or hub5e00.english.000405.stm"
     texts = conversations("--hub5", path, r"((?:en|sw)_?\d+.*)\.txt", like, "hub5")
     return [transcript._replace(split="test") for transcript in texts]
@@ -319,14 +319,14 @@ def swda(path):
     """The Switchboard Dialogue Act corpus and its splits: ``train/2005.txt`` etc., or ``train_set.txt``."""
     root = directory("--swda", path)
     root = root / "swda_data" if (root / "swda_data").is_dir() else root
-    found = []
+    transcripts = []
     for split, names in SWDA_NAMES.items():
         files = next(filter(None, (swda_files(root, name) for name in names)), [])
-        found += [Transcript(file, "swda", file.stem, split) for file in files]
-    if not found or found[0].split is not None:
-        fail(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
-             f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
-    return found
+        transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
+    if not transcripts or transcripts[0].split is not None:
+        raise InputError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
+                         f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
+    return transcripts
 
 
 def swda_files(root, name):
@@ -339,7 +339,7 @@ def swda_files(root, name):
 def text(option, path, split):
     """A file with an utterance a line, for one split."""
     if not Path(path).is_file():
-        fail(f"{option} {path}: no such file: give plain text, an utterance a line")
+        raise InputError(f"{option} {path}: no such file: give plain text, an utterance a line")
     return [Transcript(Path(path), "text", Path(path).stem, split)]
 
 
@@ -371,11 +371,11 @@ def collect(args):
 def check_sources(args):
     """Fail on command lines that name no training text, or the same text twice."""
     if not (args.swb1 or args.fisher or args.swda or args.train):
-        fail("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
+        raise InputError("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
     if args.swb1 and args.swda:
-        fail("--swb1 and --swda hold the same conversations: give one of them")
+        raise InputError("--swb1 and --swda hold the same conversations: give one of them")
     if args.hub5 and args.test:
-        fail("--hub5 and --test both give the test text: give one of them")
+        raise InputError("--hub5 and --test both give the test text: give one of them")
 
 
 def hold_out(transcripts, sizes):
@@ -385,188 +385,41 @@ def hold_out(transcripts, sizes):
     """
     names = {transcript.conversation for transcript in transcripts if transcript.split is None}
     if sizes and not names:
-        fail(f"no {' and no '.join(sizes)} text, and no conversations to hold it out from: "
-             f"give {' and '.join(f'--{split} FILE' for split in sizes)}")
+        raise InputError(f"no {' and no '.join(sizes)} text, and no conversations to hold it out from: "
+                         f"give {' and '.join(f'--{split} FILE' for split in sizes)}")
     if sum(sizes.values()) >= len(names) > 0:
-        fail(f"{len(names)} conversations are too few to hold out {' + '.join(map(str, sizes.values()))} of "
-             f"them: lower {' and '.join(f'--{split}-conversations' for split in sizes)}")
+        raise InputError(f"{len(names)} conversations are too few to hold out {' + '.join(map(str, sizes.values()))} "
+                         f"of them: lower {' and '.join(f'--{split}-conversations' for split in sizes)}")
     order = iter(sorted(names, key=lambda name: sha256(name.encode()).hexdigest()))
     chosen = {name: split for split, size in sizes.items() for name in islice(order, size)}
     return [t if t.split else t._replace(split=chosen.get(t.conversation, "train")) for t in transcripts]
 
 
-# ---------------------------------------------------------------------------------------------- stages
-
-
-def write_text(transcripts, out, skip_bad_lines, before_replacing):
-    """Write ``train.txt``, ``valid.txt`` and ``test.txt``: normalised, an utterance a line.
-
-    Args:
-        before_replacing: called when the new files are complete and older ones are about to go.
-
-    Returns:
-        Files of each split, and lines skipped in each file.
-    """
-    skipped = Counter() if skip_bad_lines else None
-    with ExitStack() as stack:
-        files = {split: stack.enter_context(atomic_write(out / f"{split}.txt")) for split in SPLITS}
-        size = sum(transcript.path.stat().st_size for transcript in transcripts)
-        progress = stack.enter_context(Progress("normalising", size))
-        for transcript in transcripts:
-            for words in utterances(transcript, progress, skipped):
-                files[transcript.split].write(words + "\n")
-        for split, file in files.items():
-            if not file.tell():
-                fail(f"the {split} text is empty: no words in {named(transcripts, split)}")
-        before_replacing()
-    return {"files": Counter(transcript.split for transcript in transcripts), "skipped": skipped or {}}
-
-
-def named(transcripts, split):
-    """The first files of a split, for an error."""
-    paths = [str(transcript.path) for transcript in transcripts if transcript.split == split]
-    return ", ".join(paths[:2]) + (f" and {len(paths) - 2} more" if len(paths) > 2 else "")
-
-
-def count_words(path):
-    """Counts of the words of a normalised file, and its number of utterances."""
-    counts, lines = Counter(), 0
-    with Progress(f"counting {path.name}", path.stat().st_size) as progress:
-        for _, line in read_lines(path, progress):
-            counts.update(line.split())
-            lines += 1
-    return counts, lines
-
-
-def vocabulary(counts, size, min_count):
-    """The ``size`` most frequent words seen ``min_count`` times or more.
-
-    Returns:
-        Dict from word to count, most frequent first, ties in alphabetical order.
-    """
-    frequent = [item for item in counts.items() if item[1] >= min_count]
-    return dict(sorted(frequent, key=lambda item: (-item[1], item[0]))[:size])
-
-
-class Unigram:
-    """Maximum-likelihood unigram model: the baseline that a language model has to beat.
-
-    ``<unk>`` has the count of all training words outside the vocabulary (1 where there are none), ``</s>``
-    that of the utterances; both are scored like words.
-
-    Args:
-        counts: training counts of all words.
-        lines: training utterances.
-        known: training counts of the vocabulary.
-    """
-
-    def __init__(self, counts, lines, known):
-        self.counts, self.eos = known, lines
-        self.unk = max(1, sum(counts.values()) - sum(known.values()))
-        self.total = sum(known.values()) + self.unk + self.eos
-
-    def statistics(self, counts, lines):
-        """Utterances, words, words outside the vocabulary, and perplexity of a text given by its counts."""
-        words = sum(counts.values())
-        unknown = sum(count for word, count in counts.items() if word not in self.counts)
-        log_probability = lines * math.log(self.eos / self.total)
-        for word, count in counts.items():
-            log_probability += count * math.log(self.counts.get(word, self.unk) / self.total)
-        perplexity = math.exp(-log_probability / (words + lines))
-        return {"utterances": lines, "words": words, "unknown": unknown, "perplexity": perplexity}
-
-
-def write_dictionary(out, size, min_count):
-    """Write ``dict.txt`` in fairseq's format, without the special symbols, which fairseq adds itself.
-
-    Returns:
-        Types of the training text, words in the vocabulary, and the statistics of each split.
-    """
-    counts, lines = count_words(out / "train.txt")
-    known = vocabulary(counts, size, min_count)
-    if not known:
-        fail(f"no word is seen {min_count} times in training: lower --min-count")
-    model = Unigram(counts, lines, known)
-    splits = {"train": model.statistics(counts, lines)}
-    for split in ("valid", "test"):
-        splits[split] = model.statistics(*count_words(out / f"{split}.txt"))
-    with atomic_write(out / "dict.txt") as file:
-        file.writelines(f"{word} {count}\n" for word, count in known.items())
-    return {"types": len(counts), "vocabulary": len(known), "splits": splits}
-
-
-def binarise(out, words, workers):
-    """Make ``data-bin`` of what ``write_text`` and ``write_dictionary`` (with the result ``words``) wrote."""
-    prefixes = [argument for split in SPLITS for argument in (f"--{split}pref", out / f"{split}.txt")]
-    arguments = ["--only-source", "--srcdict", out / "dict.txt", *prefixes, "--workers", workers]
-    tokens = sum(split["words"] + split["utterances"] for split in words["splits"].values())
-    with Progress("binarising", tokens * (2 if words["vocabulary"] < 65000 else 4)) as progress:
-        fairseq_preprocess(arguments, out / "data-bin", out / "preprocess.log", progress)
-
-
-def prepare(transcripts, out, args):
-    """Do the stages that are not done yet, for these files and options, in ``out``.
-
-    Returns:
-        Results of ``write_text`` and ``write_dictionary``, and whether there was anything to do.
-    """
-    stamps = Stamps(out / "prepare.json")
-
-    def replacing(*stages):  # nothing half new is taken for finished, and no data-bin for other text stays
-        stamps.forget(*stages)
-        shutil.rmtree(out / "data-bin", ignore_errors=True)
-
-    rules = Path(__file__).read_text(encoding="utf-8")
-    inputs = [transcript._asdict() for transcript in transcripts], fingerprint(t.path for t in transcripts)
-    text_key = digest(inputs, rules, args.skip_bad_lines)
-    text = stamps.result("text", text_key)
-    if text is None:
-        every = ("text", "dictionary", "data-bin")
-        text = write_text(transcripts, out, args.skip_bad_lines, lambda: replacing(*every))
-        stamps.finish("text", text_key, [out / f"{split}.txt" for split in SPLITS], text)
-
-    key = digest(text_key, args.vocab_size, args.min_count)
-    words = stamps.result("dictionary", key)
-    if words is None:
-        replacing("dictionary", "data-bin")
-        words = write_dictionary(out, args.vocab_size, args.min_count)
-        stamps.finish("dictionary", key, [out / "dict.txt"], words)
-
-    done = stamps.result("data-bin", key) is not None
-    if not done:
-        replacing("data-bin")
-        binarise(out, words, args.workers)
-        stamps.finish("data-bin", key, [out / "data-bin"], True)
-    return text, words, done
-
-
 # ---------------------------------------------------------------------------------------- command line
+
+
+def normalised(transcripts, skipped):
+    """Yield ``(split, utterance)`` of all transcripts, as ``prepare`` takes them; ``skipped`` as ``utterances``."""
+    size = sum(transcript.path.stat().st_size for transcript in transcripts)
+    with progress(label="normalising", total=size, unit="B", unit_scale=True) as bar:
+        for transcript in transcripts:
+            for words in utterances(transcript, skipped):
+                yield transcript.split, words
+            bar.update(transcript.path.stat().st_size)
 
 
 def parse_arguments():
     """The command line."""
-    parser = ArgumentParser(
-        prog="prepare-swb.sh",
-        description="Switchboard, Fisher and Hub5 transcripts to normalised text and fairseq's binary data.",
-        epilog="--out receives train.txt, valid.txt, test.txt, dict.txt, data-bin/ (for fairseq-train --task "
-        "language_modeling), preprocess.log and prepare.json, the record of what is done: the same command "
-        "run again does only what is missing. The rules of normalisation are tables in prepare_swb.py.",
-    )
+    parser = argument_parser("prepare-swb.sh", "Switchboard, Fisher and Hub5 transcripts to normalised text and "
+                             "fairseq's binary data.", vocab_size=30000, min_count=2)
+    parser.epilog += " The rules of normalisation are tables in prepare_swb.py."
     add_sources(parser.add_argument_group("text (--swda or --swb1; --fisher goes with either)"))
     held_out = parser.add_argument_group("held out of the training text for a split that has none")
     for split in ("valid", "test"):
         held_out.add_argument(f"--{split}-conversations", type=positive_int, default=20, metavar="N",
                               help="whole conversations (default: %(default)s)")
-    add = parser.add_argument
-    add("--out", required=True, metavar="DIR", help="output directory")
-    add("--vocab-size", type=positive_int, default=30000, metavar="N",
-        help="words in the vocabulary at most; the others become <unk> (default: %(default)s)")
-    add("--min-count", type=positive_int, default=2, metavar="N",
-        help="leave out of the vocabulary words seen less often in training (default: %(default)s)")
-    add("--workers", type=positive_int, default=1, metavar="N",
-        help="processes of fairseq-preprocess (default: %(default)s)")
-    add("--skip-bad-lines", action="store_true",
-        help="leave out, and count, lines that are not of their source's form, instead of stopping")
+    parser.add_argument("--skip-bad-lines", action="store_true",
+                        help="leave out, and count, lines that are not of their source's form, instead of stopping")
     return parser.parse_args()
 
 
@@ -584,29 +437,16 @@ def add_sources(group):
         add(f"--{split}", metavar="FILE", help=f"plain {split} text, an utterance a line")
 
 
-def report(out, text, words, done):
-    """Print what there is now in ``out``."""
-    if done:
-        print(f"{out} is up to date")
-    print("         files   utterances        words   OOV words      OOV   unigram perplexity")
-    for split, row in words["splits"].items():
-        oov = 100 * row["unknown"] / row["words"]
-        print(f"{split:6}{text['files'][split]:8,}{row['utterances']:13,}{row['words']:13,}"
-              f"{row['unknown']:12,}{oov:7.2f} %{row['perplexity']:21.2f}")
-    print(f"vocabulary: {words['vocabulary']:,} of {words['types']:,} types, and fairseq's 4 special symbols")
-    print("perplexity counts </s>, and <unk> like a word")
-    if skipped := text["skipped"]:
-        print(f"skipped: {sum(skipped.values()):,} lines of another form in {len(skipped):,} files, "
-              f"the first of them {next(iter(skipped))}")
-
-
 def main():
-    """Prepare the data."""
     args = parse_arguments()
-    require_fairseq()
     transcripts = collect(args)
-    out = output_directory(args.out)
-    report(out, *prepare(transcripts, out, args))
+    skipped = Counter() if args.skip_bad_lines else None
+    rules = Path(__file__).read_text(encoding="utf-8")
+    files = [transcript._asdict() for transcript in transcripts], stat_of(t.path for t in transcripts)
+    prepare(args, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped))
+    if skipped:
+        print(f"skipped: {skipped.total():,} lines of another form in {len(skipped):,} files, the first of them "
+              f"{next(iter(skipped))}")
 
 
 if __name__ == "__main__":

@@ -1,35 +1,45 @@
 """Kernel functions in the softmax layer (Gao et al. 2019), as PyTorch layers and as a fairseq plugin.
 
-In a PyTorch program, ``from fairseq_kernels import GeneralizedSoftmax`` needs torch only. Where fairseq is installed
-the import also registers models and criterions: this folder is what ``--user-dir`` takes.
+In a PyTorch program ``from fairseq_kernels import GeneralizedSoftmax`` loads torch, and nothing before a name is used.
+Where fairseq is loaded already, as under its ``--user-dir``, models, criterions and optimizer are registered with it;
+``import fairseq_kernels.fairseq_plugin`` does so at any time.
 """
 
-import importlib.util
-
-from .kernels import KERNELS, Kernel
-from .output_layers import (
-    AllocationSettings,
-    GeneralizedSoftmax,
-    KerBSoftmax,
-    OutputLayer,
-    SphericalSoftmax,
-    TaylorSoftmax,
-)
-from .output_layers.factored import FactoredSGD, factored
+import importlib
+import sys
 
 __version__ = "0.1.0"
-__all__ = [
-    "KERNELS",
-    "AllocationSettings",
-    "FactoredSGD",
-    "GeneralizedSoftmax",
-    "KerBSoftmax",
-    "Kernel",
-    "OutputLayer",
-    "SphericalSoftmax",
-    "TaylorSoftmax",
-    "factored",
-]
+_MODULES = {
+    "kernels": ("KERNELS", "Hyperparameter", "Kernel", "register_kernel"),
+    "output_layers": (
+        "AllocationSettings",
+        "FactoredSGD",
+        "GeneralizedSoftmax",
+        "KerBSoftmax",
+        "OutputLayer",
+        "SoftmaxBound",
+        "SphericalSoftmax",
+        "SquaredError",
+        "TaylorSoftmax",
+        "factored",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
-if importlib.util.find_spec("fairseq") is not None:
+
+def __getattr__(name: str):
+    """Loads a public name's module when it is first used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+if sys.modules.get("fairseq") is not None:
     from . import fairseq_plugin  # noqa: F401

@@ -3,26 +3,60 @@
 import argparse
 from pathlib import Path
 
-from . import KERNELS
+from .layer_names import CRITERIONS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fairseq_kernels", description=__doc__.replace("``", ""))
-    parser.add_argument("--list", action="store_true", help="list kernels with their parameters, archs and criterions")
-    if not parser.parse_args().list:
+    parser.add_argument("--list", action="store_true", help="list kernels, architectures, criterions and optimizers")
+    parser.add_argument(
+        "--user-dir", help="with --list: a folder of your own, as of fairseq-train, whose kernels count"
+    )
+    parser.add_argument(
+        "--criterion", choices=CRITERIONS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
+    )
+    args = parser.parse_args()
+    if args.criterion:
+        print(CRITERIONS[args.criterion])
+    elif args.list:
+        list_registered(args)
+    else:
         print(Path(__file__).resolve().parent)
-        return
+
+
+def list_registered(args: argparse.Namespace) -> None:
+    """Prints kernels with their hyper-parameters, and what is registered with fairseq, if that is installed."""
+    try:
+        from fairseq.utils import import_user_module
+
+        from . import fairseq_plugin  # noqa: F401
+    except ImportError:
+        import_user_module = None
+    if args.user_dir and import_user_module is None:
+        raise SystemExit("fairseq_kernels: error: --user-dir needs fairseq, which is not installed")
+    if args.user_dir:
+        try:
+            import_user_module(args)
+        except FileNotFoundError:
+            raise SystemExit(f"fairseq_kernels: error: --user-dir {args.user_dir} not found; give a folder") from None
+    from .kernels import KERNELS
+
     print("kernels")
     for name, kernel in KERNELS.items():
         parameters = " ".join(f"{name}.{h.name}={h.default:g}" for h in kernel.all_hyperparameters())
         print(f"  {name:4} {kernel.__name__:20} {parameters}")
-    try:
-        from fairseq.criterions import CRITERION_REGISTRY
-        from fairseq.models import ARCH_MODEL_REGISTRY
-    except ImportError:
+    if import_user_module is None:
         print("fairseq is not installed: layers only")
         return
-    for title, registry in (("architectures", ARCH_MODEL_REGISTRY), ("criterions", CRITERION_REGISTRY)):
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.optim import OPTIMIZER_REGISTRY
+
+    for title, registry in (
+        ("architectures", ARCH_MODEL_REGISTRY),
+        ("criterions", CRITERION_REGISTRY),
+        ("optimizers", OPTIMIZER_REGISTRY),
+    ):
         print(title)
         for name, registered in sorted(registry.items()):
             if registered.__module__.startswith(__package__):

@@ -1,4 +1,4 @@
-"""Registers the package's models, criterions and optimizer with fairseq. Imported where fairseq is installed."""
+"""Registers models, criterions and optimizer with fairseq, and prepares it for current torch and numpy."""
 
 from . import checkpoints, criterions, models, optim  # noqa: F401
 from .compat import allow_namespaces, restore_numpy_compat

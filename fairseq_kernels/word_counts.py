@@ -1,7 +1,7 @@
-"""How often a binarised text has each word."""
+"""How often a binarised text has each word, and the perplexity of words drawn by that frequency."""
 
 from pathlib import Path
-from typing import Optional
+from typing import Dict, Optional
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils
@@ -16,3 +16,21 @@ def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
     for sentence in range(len(dataset)):
         np.add.at(counts, dataset[sentence].numpy(), 1)
     return counts
+
+
+def unigram_perplexities(binarised: Path) -> Dict[str, float]:
+    """Perplexity of the splits of a data-bin folder under the training text's word frequencies: what a model without
+    contexts can reach.
+
+    ``</s>`` and ``<unk>`` count like words. One is added to the count of every word that a text can have, so that
+    none has probability 0.
+    """
+    dictionary = Dictionary.load(str(binarised / "dict.txt"))
+    counts = {split: word_counts(binarised / split, dictionary) for split in ("train", "valid", "test")}
+    smoothed = counts["train"] + 1
+    smoothed[[dictionary.bos(), dictionary.pad()]] = 0
+    log_prior = np.log(np.maximum(smoothed, 1) / smoothed.sum())
+    return {
+        split: round(float(np.exp(-(occurrences * log_prior).sum() / occurrences.sum())), 2)
+        for split, occurrences in counts.items() if occurrences is not None
+    }

@@ -20,7 +20,7 @@ from fairseq import options, tasks
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 
-import fairseq_kernels  # noqa: F401  (registers the models)
+import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers the models)
 from fairseq_kernels.analysis.measurement import provenance
 from fairseq_kernels.errors import one_line_errors
 from fairseq_kernels.experiments.results import append, load

@@ -53,7 +53,7 @@ def build_step(row: str, data: str, real: bool, model: list, batch: int, length:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    import fairseq_kernels  # noqa: F401  (registers models and criterions)
+    import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers models and criterions)
 
     sizes = ["--tokens-per-sample", str(length), "--sample-break-mode", "none", "--batch-size", str(batch)]
     optimizer = ["--optimizer", "adam", "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Shows the tables that have been run, beside the papers' numbers: as Markdown, and as an HTML page that needs no other
-# file, with how each number was made, learning curves, mixture weights and the seeds' spread.
+# Shows what has been run, beside the papers' numbers: as Markdown, and as an HTML page that needs no other file, with
+# verdicts on the papers' claims, intervals, comparisons with lin, how each number was made, curves and mixture weights.
 #
-#   bash scripts/report.sh [--results results] [--tables table1 table3] [--readme README.md]
+#   bash scripts/report.sh [--results results] [--tables table1 table3] [--into docs/results.md]
 #
 # It writes report.md and report.html beside the results; --help lists the other options.
 set -euo pipefail

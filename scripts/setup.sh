@@ -1,10 +1,21 @@
 #!/usr/bin/env bash
-# Makes .venv with everything the package, its scripts and its tests need.
+# Makes .venv with what the package, the quickstart, training and the tests need. What only tables, documents or
+# examples need is installed by the script that first needs it.
 #
 #   bash scripts/setup.sh
 #   PYTHON=python3.12 TORCH='torch==2.13.0' bash scripts/setup.sh     another interpreter, another torch
 #
-# A second call with the same choices takes a second or less. Interrupted, it continues where it stopped.
+# PYTHON      Python 3.10 to 3.13; default: python3
+# TORCH       what pip installs as torch unless .venv's satisfies it; default: torch, the newest
+# PYTHON_BIN  a Python that has fairseq and torch: it is used as it is, by the other scripts too; nothing is installed
+#
+# All but torch and fairseq comes in the versions of constraints.txt. Where there is uv, it installs all but torch.
+# fairseq-fixed 0.12.3.1 is compiled, which needs a C++ compiler; on x86-64 Linux Python 3.12 has a ready wheel. What
+# takes minutes to compile and serves nothing here is left out: libbase (BASE layers), libnat (non-autoregressive
+# translation), alignment_train_cpu_binding (simultaneous translation), CUDA extensions, and torchaudio (speech).
+# A fairseq-fixed that .venv already has stays as it is.
+#
+# A second call installs nothing. After an interruption, call again: what is done is not done again.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -12,60 +23,103 @@ cd "$ROOT"
 PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch}
 VENV=$ROOT/.venv
+PY=$VENV/bin/python
 case "${1:-}" in
     "") ;;
-    -h | --help) usage 2 7; exit 0 ;;
-    *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead" ;;
+    -h | --help) usage 2 18; exit 0 ;;
+    *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)" ;;
 esac
+if [ -n "${PYTHON_BIN:-}" ]; then
+    find_python
+    echo "setup.sh: PYTHON_BIN=$PY is used as it is"
+    exit 0
+fi
 
-command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON not found; install Python 3.10 to 3.13 or name another, as in PYTHON=python3.12"
-version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || die "PYTHON=$PYTHON doesn't run"
+minor_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+command -v "$PYTHON" >/dev/null \
+    || die "PYTHON=$PYTHON not found; install Python 3.10 to 3.13 or name another, as in PYTHON=python3.12"
+version=$(minor_version "$PYTHON") || die "PYTHON=$PYTHON doesn't run"
 case $version in
     3.10 | 3.11 | 3.12 | 3.13) ;;
+    3.14) die "$PYTHON is Python 3.14, on which fairseq's hydra-core 1.3.2 fails; use PYTHON=python3.12, say" ;;
     *) die "$PYTHON is Python $version; 3.10 to 3.13 are supported: name another, as in PYTHON=python3.12" ;;
 esac
 
-# what was asked for, and what the packages are made from; written when all is installed
-wanted="$version $TORCH $(cksum <setup.py)"
+# has REQUIREMENT: .venv satisfies it. An address or a file's name is no requirement.
+has() {
+    "$PY" - "$1" 2>/dev/null <<'EOF'
+import sys
+from importlib.metadata import version
+from packaging.requirements import Requirement
+
+requirement = Requirement(sys.argv[1])
+sys.exit(requirement.url is not None or not requirement.specifier.contains(version(requirement.name), prereleases=True))
+EOF
+}
+
+# Written when all is installed: what .venv was made from, and TORCH.
 stamp=$VENV/.fairseq_kernels-setup
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+made_from="$version $(cat setup.py constraints.txt | cksum)"
+if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$made_from" ] \
+    && { [ "$(sed -n 2p "$stamp")" = "$TORCH" ] || has "$TORCH"; }; then
     echo "setup.sh: $VENV is ready (Python $version)"
     exit 0
 fi
 
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null \
     || die "$PYTHON has no venv module; install it (on Debian: apt-get install python3-venv) and call again"
-if [ "$version" != 3.12 ]; then  # fairseq-fixed has wheels for 3.12 only and is compiled elsewhere
+if [ "$version $(uname -sm)" != "3.12 Linux x86_64" ]; then  # fairseq-fixed's only wheel but Windows'
     command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
-        || die "no C++ compiler, which fairseq needs on Python $version; install one (on Debian: apt-get install g++) or use PYTHON=python3.12"
-    "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' \
-        || die "no Python.h, which fairseq needs on Python $version; install the headers (on Debian: apt-get install python3-dev) or use PYTHON=python3.12"
+        || die "no C++ compiler, which fairseq needs; install one (on Debian: apt-get install g++)"
+    headers=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    [ -f "$headers/Python.h" ] \
+        || die "no Python.h, which fairseq needs; install the headers (on Debian: apt-get install python3-dev)"
 fi
 free=$(df -Pk "$ROOT" | awk 'NR == 2 {print int($4 / 1048576)}')
 need=8; [[ $TORCH == *cpu* ]] && need=3
 if [ ! -d "$VENV" ] && [ "$free" -lt "$need" ] && [ -z "${SKIP_DISK_CHECK:-}" ]; then
-    die "only $free GiB free in $ROOT and torch may need $need GiB; free some space, or set SKIP_DISK_CHECK=1 to try all the same"
+    die "only $free GiB free in $ROOT, torch may need $need; free some space, or set SKIP_DISK_CHECK=1 to try it anyway"
 fi
 
 log=$ROOT/.venv.log
-echo "setup.sh: Python $version, $TORCH into $VENV (log: $log); a first call takes 3 to 10 minutes"
-if [ -d "$VENV" ] && [ "$("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" != "$version" ]; then
-    rm -rf "$VENV"  # of another Python, or not finished
-fi
-[ -d "$VENV" ] || "$PYTHON" -m venv "$VENV" || die "python -m venv failed; see above"
-rm -f "$stamp"
-: >"$log"
+: >"$log" || die "can't write $log; call from a clone that you may write to"
+trap 'echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
 step() {
-    local title=$1; shift
+    local title=$1 start=$SECONDS; shift
     printf 'setup.sh: %s ... ' "$title"
-    local start=$SECONDS
     "$@" >>"$log" 2>&1 || { echo; tail -n 5 "$log" >&2; die "$title failed; the whole log is in $log"; }
     echo "$((SECONDS - start)) s"
 }
-step "build tools" "$VENV/bin/python" -m pip install --upgrade pip setuptools wheel cython numpy
-step "$TORCH" "$VENV/bin/python" -m pip install "$TORCH"
-# with torch, cython and numpy there, no isolated build fetches them again
-step "fairseq and the package" "$VENV/bin/python" -m pip install --no-build-isolation -e '.[search,test]'
-step "a first import" "$VENV/bin/python" -W ignore -m fairseq_kernels --list
-echo "$wanted" >"$stamp"
+
+install_fairseq() {
+    local release=fairseq-fixed==0.12.3.1 files=$VENV/fairseq source
+    rm -rf "$files"
+    "$PY" -m pip download --no-deps --no-build-isolation --dest "$files" $release || return
+    source=$(cd "$files" && echo fairseq*)
+    if [[ $source == *.tar.gz ]]; then  # no wheel for this Python
+        tar -xzf "$files/$source" -C "$files" || return
+        source=$files/${source%.tar.gz}
+        # this release's second list of extensions is the torch ones
+        sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$source/setup.py" >"$files/setup.py" || return
+        mv "$files/setup.py" "$source"
+        (unset CUDA_HOME && "$PY" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$files" "$source") || return
+    fi
+    pip_install --find-links "$files" --only-binary fairseq-fixed $release && rm -r "$files"
+}
+
+if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; then
+    rm -rf "$VENV"  # of another Python, or not finished
+fi
+rm -f "$stamp"
+echo "setup.sh: Python $version, $TORCH into $VENV (log: $log); a first call takes two minutes, and torch's download"
+[ -d "$VENV" ] || step ".venv" "$PYTHON" -m venv "$VENV"
+if "$PY" -m pip show -q fairseq 2>/dev/null; then
+    die "$VENV has a fairseq of your own; to use it as it is, set PYTHON_BIN=$PY; to have another, remove $VENV"
+fi
+step "build tools" pip_install "setuptools>=64" packaging cython numpy
+has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
+has fairseq-fixed || step "fairseq" install_fairseq
+step "the package" pip_install -e '.[recipes,search,test]'
+step "a first import" "$PY" -W ignore -m fairseq_kernels --list
+printf '%s\n' "$made_from" "$TORCH" >"$stamp"
 echo "setup.sh: done"

@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
-# Sets up .venv if needed and runs the whole test suite. Arguments go to pytest: bash scripts/test.sh -k kernels
+# Runs the tests; sets up .venv first if needed.
+#
+#   bash scripts/test.sh                 all of them
+#   bash scripts/test.sh -k kernels      some: arguments go to pytest
+#
+# PYTHON, TORCH and PYTHON_BIN choose Python and torch: bash scripts/setup.sh --help
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
+case "${1:-}" in -h | --help) usage 2 7; exit 0 ;; esac
 bash "$ROOT/scripts/setup.sh"
+find_python
 cd "$ROOT"
-exec "$ROOT/.venv/bin/python" -W ignore -m pytest -q "$@"
+exec "$PY" -W ignore -m pytest -q "$@"

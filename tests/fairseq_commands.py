@@ -95,7 +95,8 @@ def die_at_update(update: int) -> None:
 
 def start(name, *arguments, **how) -> Command:
     if name in NEEDS_USER_DIR:
-        arguments = (*arguments, "--user-dir", USER_DIR, "--cpu")
+        own = () if "--user-dir" in arguments else ("--user-dir", USER_DIR)
+        arguments = (*arguments, *own, "--cpu")
     return Command(name, arguments, **how)
 
 

@@ -78,10 +78,10 @@ def log_probabilities(layer, features):
     (Eq. 1-3): (N, d) to (N, V)."""
     matrices = [layer.weight, *layer.untied_weights]
     weights, contexts = torch.ones(len(features), 1, dtype=features.dtype), [features]
-    if layer.mixture_map is not None:
-        weights = torch.softmax(features @ layer.mixture_map, -1)
-    if layer.context_maps is not None:
-        contexts = [torch.tanh(features @ context_map) for context_map in layer.context_maps]
+    if layer.prior_projection is not None:
+        weights = torch.softmax(features @ layer.prior_projection, -1)
+    if layer.latent_projection is not None:
+        contexts = [torch.tanh(features @ projection) for projection in layer.latent_projection]
     parts = []
     for k, kernel in enumerate(layer.kernels):
         score = scores(kernel, matrices[k] if layer.untied else layer.weight, contexts[k])

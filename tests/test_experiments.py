@@ -18,14 +18,12 @@ from filelock import Timeout
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
 from fairseq_kernels.experiments import jobs, mixtures, results, runs, tables, workflow
-from fairseq_kernels.experiments.analyses import linear_weight, load_analyses
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
 from fairseq_kernels.experiments.progress import Progress
-from fairseq_kernels.experiments.report import html, markdown
+from fairseq_kernels.experiments.report import html, load_chapters, markdown
 from fairseq_kernels.experiments.runs import Run
 from fairseq_kernels.experiments.searched import add_searched
-from fairseq_kernels.experiments.summaries import load_results
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
 from fairseq_kernels.experiments.workflow import Work, Workflow, interruptible, main, options_of, runs_of
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
@@ -638,8 +636,8 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     [text] = [path.read_text() for path in tmp_path.glob("results/table4/toy/cpu/3xlin*/seed1.md")]
     assert "mix2 right, lin wrong" in text and "seed 2" not in text
     assert (tmp_path / "results" / "linear_weight-toy-cpu.svg").is_file()
-    tables, analyses = (load(tmp_path / "results") for load in (load_results, load_analyses))
-    for text in (markdown(tables, analyses), html(tables, analyses)):
+    chapters = load_chapters(tmp_path / "results")
+    for text in (markdown(chapters), html(chapters)):
         assert "Choosing among close words" in text and "Where the weight of lin goes" in text
         assert f"{100 * found[0]['value']:.1f}" in text and f"{weights[0]['value']:.3f}" in text
 
@@ -656,20 +654,6 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     assert "training" not in result.stdout
     assert f"{checkpoint.name} is missing or damaged; move" in result.stdout and result.returncode != 0
     assert "failed: mix2 on toy, seed 1" in result.stderr and "Traceback" not in result.stderr
-
-
-def test_corpora_have_ranks_of_their_own():
-    """The column of the last ranks is that of the number of words."""
-    shared = {"profile": "cpu", "seed": 1, "value": 0.5}
-    figures = [
-        {**shared, "name": "mix2", "corpus": corpus, "details": {
-            "above_half": 0.5, "by_position": [], "by_rank": [{"of": "1-10", "mean": 0.1}, {"of": last, "mean": 0.2}],
-        }}
-        for corpus, last in (("large", "11-100"), ("small", "11-20"))
-    ]  # fmt: skip
-    header, rows = linear_weight(figures)
-    assert header[-3:] == ["rank 1-10", "rank 11-20", "rank 11-100"]
-    assert [row[-3:] for row in rows] == [["0.10", "", "0.20"], ["0.10", "0.20", ""]]
 
 
 def test_clusters_need_words(corpus, monkeypatch):

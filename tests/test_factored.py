@@ -1,16 +1,29 @@
 """Factored spherical layers: the steps of ``FactoredSGD`` against torch's SGD on the dense matrix."""
 
+import sys
 from functools import partial
 
 import pytest
 import torch
 from test_generalized_softmax import Memory
 
-from fairseq_kernels import GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax
-from fairseq_kernels.output_layers.factored import FactoredSGD, factored
+from fairseq_kernels import (
+    FactoredSGD,
+    GeneralizedSoftmax,
+    SoftmaxBound,
+    SphericalSoftmax,
+    SquaredError,
+    TaylorSoftmax,
+    factored,
+)
 
 # epsilon so large that rounding doesn't grow from step to step
-LAYERS = {"taylor": TaylorSoftmax, "spherical": partial(SphericalSoftmax, epsilon=1.0)}
+LAYERS = {
+    "taylor": TaylorSoftmax,
+    "spherical": partial(SphericalSoftmax, epsilon=1.0),
+    "squared-error": SquaredError,
+    "softmax-bound": SoftmaxBound,
+}
 DIM, WORDS = 6, 11
 # how often the factors are folded: options of factored, and whether the last of 12 steps does
 FOLDS = {
@@ -22,6 +35,7 @@ FOLDS = {
 FEW, MANY = 3, 25  # tokens, fewer and more than dimensions
 
 each_layer = pytest.mark.parametrize("name", LAYERS)
+each_softmax = pytest.mark.parametrize("name", ["taylor", "spherical"])  # stable at the rates of SGD here
 with_and_without_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 
 
@@ -47,13 +61,13 @@ def batch(tokens, generator, dim=DIM, words=WORDS, dtype=torch.float64):
     return features.to(dtype).requires_grad_(), torch.randint(words, (tokens,), generator=generator)
 
 
-def step(layer, optimizer, batches, loss="nll", **options):
+def step(layer, optimizer, batches):
     """A step on the sum of the batches' losses; the losses, and the gradients of the features."""
     optimizer.zero_grad()
     losses, gradients = [], []
     for features, target in batches:
         features = features.detach().to(next(layer.parameters()).dtype).requires_grad_()
-        losses.append(getattr(layer, loss)(features, target, **options))
+        losses.append(layer.nll(features, target))
         losses[-1].backward()
         gradients.append(features.grad)
     optimizer.step()
@@ -81,7 +95,7 @@ TIGHT = {"rtol": 1e-8, "atol": 1e-9}
 @pytest.mark.parametrize("tokens", [FEW, MANY])
 @pytest.mark.parametrize("folds", FOLDS)
 @with_and_without_bias
-@each_layer
+@each_softmax
 def test_steps_are_those_of_sgd(name, bias, folds, tokens):
     """Losses, gradients of the features and the matrix after each of many steps, of two micro-batches each."""
     options, folded = FOLDS[folds]
@@ -99,7 +113,7 @@ def test_steps_are_those_of_sgd(name, bias, folds, tokens):
 
 
 @pytest.mark.parametrize("options", [{"condition_limit": 1.01}, {"condition_limit": 3.0}, {"fold_every": 30}, {}])
-@each_layer
+@each_softmax
 def test_hundreds_of_steps(name, options):
     """Of large steps, folded where the factors' condition asks for it."""
     dense, factors = pair(name, **options)
@@ -114,15 +128,16 @@ def test_hundreds_of_steps(name, options):
     assert condition <= options.get("condition_limit", 1e6)
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "softmax_upper_bound"])
+@pytest.mark.parametrize("name", ["squared-error", "softmax-bound"])
 @with_and_without_bias
-def test_steps_on_the_other_losses(bias, loss):
-    dense, factors = pair(bias=bias)
+def test_steps_on_the_other_losses(bias, name):
+    dense, factors = pair(name, bias=bias)
+    assert not factors.loss_is_nll
     optimizers = torch.optim.SGD(dense.parameters(), lr=1e-3), FactoredSGD([factors], lr=1e-3)
     generator = torch.Generator().manual_seed(3)
     for tokens in (FEW, MANY, FEW):
         batches = [batch(tokens, generator)]
-        wanted, found = (step(layer, sgd, batches, loss) for layer, sgd in zip((dense, factors), optimizers))
+        wanted, found = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
         torch.testing.assert_close(found, wanted, **TIGHT)
     assert_same(dense, factors, **TIGHT)
 
@@ -142,7 +157,7 @@ def test_repeated_and_ignored_targets(target, reduction, weighting):
     assert matrix(dense).allclose(start) == bool(target.eq(1).all())
 
 
-@each_layer
+@each_softmax
 def test_large_dimensions(name):
     dense, factors = pair(name, dim=150, words=40)
     optimizers = torch.optim.SGD(dense.parameters(), lr=0.05), FactoredSGD([factors], lr=0.05)
@@ -156,12 +171,12 @@ def test_large_dimensions(name):
 
 def test_folding_in_parts(monkeypatch):
     """A matrix of more rows than are folded at a time."""
-    monkeypatch.setattr("fairseq_kernels.output_layers.factored.FOLD_ROWS", 4)
+    monkeypatch.setattr(sys.modules[FactoredSGD.__module__], "FOLD_ROWS", 4)
     test_steps_are_those_of_sgd("taylor", True, "every fourth", FEW)
 
 
 @with_and_without_bias
-@each_layer
+@each_softmax
 def test_float32_stays_close(name, bias):
     """Over several hundred steps, to what SGD in float64 finds; no farther than dense SGD in float32, nearly."""
     exact, _ = pair(name, bias=bias)
@@ -273,12 +288,20 @@ def test_contexts_without_a_gradient():
 
 def test_a_step_that_solves_an_example_exactly():
     """I - 2 lr h h^T is singular at lr = 1 / (2 ||h||^2), where SGD's step on the squared error is Newton's."""
-    dense, factors = pair(dim=2, bias=False)
+    dense, factors = pair("squared-error", dim=2, bias=False)
     features, target = torch.tensor([[1.0, 0.0]], dtype=torch.float64), torch.tensor([3])
     batches = [(features, target)]
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.5)), (factors, FactoredSGD([factors], lr=0.5))):
-        step(layer, sgd, batches, "squared_error")
+        step(layer, sgd, batches)
     torch.testing.assert_close(factors.dense(), matrix(dense), **TIGHT)
+
+
+def test_no_second_derivative():
+    _, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(22))
+    [gradient] = torch.autograd.grad(factors.nll(features, target), features, create_graph=True)
+    with pytest.raises(RuntimeError, match="nll has no second derivative"):
+        gradient.sum().backward()
 
 
 def test_closure():
@@ -375,9 +398,8 @@ def test_a_factored_layer_is_its_dense_one(name, bias):
     assert_same(dense, factors, **TIGHT)
     for mode in (torch.enable_grad, torch.no_grad):
         with mode():
-            for loss in ("nll", "squared_error", "softmax_upper_bound"):
-                wanted, found = (getattr(layer, loss)(features, target, reduction="none") for layer in (dense, factors))
-                torch.testing.assert_close(found, wanted, **TIGHT)
+            wanted, result = (layer.nll(features, target, reduction="none") for layer in (dense, factors))
+            torch.testing.assert_close(result, wanted, **TIGHT)
     assert factors.rank(features, target).equal(dense.rank(features, target))
     step(factors, FactoredSGD([factors], lr=0.1), [(features, target)])
     assert matrix(dense).equal(start)

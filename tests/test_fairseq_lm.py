@@ -28,7 +28,7 @@ from fairseq_commands import (
 from torch import distributed
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
-from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
+from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 
@@ -229,7 +229,7 @@ def test_variance_of_the_mixture_weights(mixture_lm):
     variance, means, tokens = 0.0, torch.zeros(3), 0
     for h, y in zip(features.flatten(0, 1), batch["target"].flatten()):
         if y != pad:
-            pi = torch.softmax(layer.mixture_map.T @ h, 0)
+            pi = torch.softmax(layer.prior_projection.T @ h, 0)
             variance += ((pi - 1 / 3) ** 2).sum() / 3
             means, tokens = means + pi, tokens + 1
     torch.testing.assert_close(loss, plain + 3 * variance, rtol=1e-5, atol=0)

@@ -1,4 +1,4 @@
-"""Taylor and spherical softmax through fairseq's own commands: training, logs, evaluation, decoding, mistakes."""
+"""The spherical family through fairseq's own commands: training, logs, evaluation, decoding, mistakes."""
 
 import math
 import shutil
@@ -21,11 +21,10 @@ from fairseq_commands import (
 )
 from test_fairseq_lm import batches, load, loss_of, padded_batch, scores
 
-from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
-from fairseq_kernels.criterions.spherical import LogSphericalSoftmax, LogTaylorSoftmax
+from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy, LogSphericalSoftmax, LogTaylorSoftmax
+from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import KernelLSTMLanguageModel, KernelTransformer, KernelTransformerLanguageModel
 
-CRITERIONS = {"taylor": LogTaylorSoftmax, "spherical": LogSphericalSoftmax}
 TRANSLATION = "kernel_transformer_iwslt_de_en"
 
 
@@ -42,6 +41,8 @@ MODELS = {
     "spherical transformer": Model("spherical", "kernel_transformer_lm"),
     "taylor translation": Model("taylor", TRANSLATION, ("--output-bias", "true")),
     "spherical translation": Model("spherical", TRANSLATION),
+    "squared error lstm": Model("squared-error", "kernel_lstm_lm"),
+    "bound transformer": Model("softmax-bound", "kernel_transformer_lm"),
 }
 
 
@@ -51,7 +52,7 @@ def spherical_training(name, data, folder, *options):
     train = mt_training if model.arch == TRANSLATION else lm_training
     return train(
         data, folder, "--label-smoothing", 0, "--output-layer", model.layer, *model.options, *options, arch=model.arch,
-        criterion=f"log_{model.layer}_softmax",
+        criterion=CRITERIONS[model.layer],
     )  # fmt: skip
 
 
@@ -86,14 +87,17 @@ def top10_error(model, task):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_train(name, model_of):
-    """The loss falls; the saved model has the loss and the top-10 error that validation logged."""
+    """The loss falls; the saved model has the perplexity and the top-10 error that validation logged. Training logs
+    no perplexity where the loss is another one."""
     trained = model_of(name)
     epochs, valid = logged(trained.result, "train"), logged(trained.result, "valid")
-    assert epochs[-1]["loss"] < epochs[0]["loss"] < 6
-    assert valid[-1]["loss"] == valid[-1]["nll_loss"]
-    assert valid[-1]["ppl"] == pytest.approx(2 ** valid[-1]["loss"], rel=2e-3)  # logged to 3 decimals
+    assert epochs[-1]["loss"] < epochs[0]["loss"] < 8
+    assert valid[-1]["ppl"] == pytest.approx(2 ** valid[-1]["nll_loss"], rel=2e-3)  # logged to 3 decimals
+    is_nll = MODELS[name].layer in ("taylor", "spherical")
+    assert (valid[-1]["loss"] == valid[-1]["nll_loss"]) == is_nll
+    assert all(("nll_loss" in line) == ("ppl" in line) == is_nll for line in epochs)
     model, task = load(trained.folder)
-    assert loss_of(model, task) == pytest.approx(valid[-1]["loss"], abs=1e-3)
+    assert loss_of(model, task) == pytest.approx(valid[-1]["nll_loss"], abs=1e-3)
     assert 0 < valid[-1]["top10_error"] < 1
     assert valid[-1]["top10_error"] == pytest.approx(top10_error(model, task), abs=1e-4)
     assert all("top10_error" not in line for line in epochs)
@@ -139,7 +143,8 @@ def test_stock_criterion_gives_the_same_loss(name, model_of):
     """cross_entropy on the same model: loss, gradients and logs, in training and validation."""
     model, task = load(model_of(name).folder)
     batch, results = padded_batch(task), []
-    for criterion in (CRITERIONS[MODELS[name].layer](task, False), CrossEntropyCriterion(task, False)):
+    own = {"taylor": LogTaylorSoftmax, "spherical": LogSphericalSoftmax}[MODELS[name].layer](task, False)
+    for criterion in (own, CrossEntropyCriterion(task, False)):
         loss, sample_size, log = criterion(model.train(), batch)
         found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         with torch.no_grad():
@@ -149,7 +154,7 @@ def test_stock_criterion_gives_the_same_loss(name, model_of):
     torch.testing.assert_close(ours, stock, rtol=1e-5, atol=0)
     torch.testing.assert_close(found, stock_found, rtol=1e-3, atol=1e-4)
     assert sizes == stock_sizes
-    each, _, _ = CRITERIONS[MODELS[name].layer](task, False)(model, batch, reduce=False)
+    each, _, _ = own(model, batch, reduce=False)
     torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
     assert each.view_as(batch["target"])[batch["target"].eq(task.target_dictionary.pad())].eq(0).all()
 
@@ -157,7 +162,7 @@ def test_stock_criterion_gives_the_same_loss(name, model_of):
 # the start
 
 
-@pytest.mark.parametrize("layer", CRITERIONS)
+@pytest.mark.parametrize("layer", ["taylor", "spherical", "squared-error", "softmax-bound"])
 @pytest.mark.parametrize(
     "name,model",
     [
@@ -222,7 +227,7 @@ def test_mixtures_report_the_top10_error(mixture):
 
 # mistakes
 
-TAYLOR, SPHERICAL = (("--output-layer", layer) for layer in CRITERIONS)
+TAYLOR, SPHERICAL, SQUARED = (("--output-layer", layer) for layer in ("taylor", "spherical", "squared-error"))
 # criterion, options, and what the line must say
 MISTAKES = {
     "taylor checkpoint, spherical model": (
@@ -258,30 +263,35 @@ MISTAKES = {
     ),
     "epsilon": ("log_spherical_softmax", (*SPHERICAL, "--epsilon", 0), ["epsilon=0", "> 0"]),
     "label smoothing": ("log_taylor_softmax", (*TAYLOR, "--label-smoothing", 0.1), ["--label-smoothing 0.1", "leave"]),
-    "label smoothing of spherical": (
-        "log_spherical_softmax",
-        (*SPHERICAL, "--label-smoothing", 0.1),
-        ["--label-smoothing 0.1", "leave"],
+    "label smoothing of the squared error": (
+        "squared_error_of_outputs",
+        (*SQUARED, "--label-smoothing", 0.1),
+        ["--label-smoothing 0.1", "squared_error_of_outputs", "leave"],
+    ),
+    "variance": (
+        "log_taylor_softmax",
+        (*TAYLOR, "--pi-variance-weight", 2),
+        ["--pi-variance-weight 2", "log_taylor_softmax", "no mixture weights", "leave"],
     ),
     "mixture's criterion on taylor": (
         "kernel_mixture_cross_entropy",
         TAYLOR,
-        ["kernel_mixture_cross_entropy", "TaylorSoftmax", "kernel mixture", "--criterion"],
+        ["kernel_mixture_cross_entropy doesn't fit", "--criterion log_taylor_softmax", "--output-layer kernels"],
     ),
     "taylor's on kernels": (
         "log_taylor_softmax",
         ("--kernels", "log"),
-        ["log_taylor_softmax", "GeneralizedSoftmax", "--output-layer taylor"],
+        ["log_taylor_softmax doesn't fit", "--criterion kernel_mixture_cross_entropy", "--output-layer taylor"],
     ),
-    "taylor's on spherical": (
+    "taylor's on the squared error": (
         "log_taylor_softmax",
-        SPHERICAL,
-        ["log_taylor_softmax", "SphericalSoftmax", "--output-layer taylor"],
+        SQUARED,
+        ["log_taylor_softmax doesn't fit", "--criterion squared_error_of_outputs", "--output-layer taylor"],
     ),
     "spherical's on a stock model": (
         "log_spherical_softmax",
         ("--arch", "lstm_lm"),
-        ["log_spherical_softmax", "fairseq's own", "--output-layer spherical", "--arch kernel_lstm_lm"],
+        ["log_spherical_softmax doesn't fit", "fairseq's own", "--criterion cross_entropy", "--arch kernel_"],
     ),
 }
 
@@ -310,6 +320,13 @@ def test_one_clear_line(name, mistakes):
     assert "Traceback" not in result.text, result.text[-2000:]
     last = result.err.strip().splitlines()[-1]
     assert all(part in last for part in MISTAKES[name][2]), result.err[-2000:]
+
+
+def test_a_criterion_refuses_other_models(model_of):
+    """Also where another program has built both."""
+    model, task = load(model_of("taylor lstm").folder)
+    with pytest.raises(SystemExit, match="log_spherical_softmax doesn't fit.*--output-layer taylor: choose"):
+        LogSphericalSoftmax(task, False)(model, padded_batch(task))
 
 
 def test_refused_trainings_leave_the_checkpoints_alone(mistakes):

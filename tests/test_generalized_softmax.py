@@ -73,7 +73,7 @@ def test_forward_is_the_plain_formula(kernels, params, untied, bias):
 def test_a_single_kernel_with_a_latent_projection(kernels, params):
     """Log-probabilities, loss and gradients of S(W_v, tanh(C^T h)); no mixture weights."""
     layer = make(kernels, params, latent_projection=True)
-    assert layer.context_maps.shape == (1, 6, 6) and layer.mixture_map is None
+    assert layer.latent_projection.shape == (1, 6, 6) and layer.prior_projection is None
     features, target = inputs(layer)
     torch.testing.assert_close(layer(features), reference.log_probabilities(layer, features), rtol=1e-10, atol=1e-10)
     ours, plain = layer.nll(features, target), reference.nll(layer, features, target).sum()
@@ -118,7 +118,7 @@ def test_mixture_weights():
     """pi = softmax(M^T h), ones for a single kernel."""
     layer = make("2xlin,log")
     features, _ = inputs(layer)
-    torch.testing.assert_close(layer.mixture_weights(features), torch.softmax(features @ layer.mixture_map, -1))
+    torch.testing.assert_close(layer.mixture_weights(features), torch.softmax(features @ layer.prior_projection, -1))
     assert make("log").mixture_weights(features).equal(torch.ones(7, 1, dtype=torch.float64))
 
 
@@ -354,7 +354,7 @@ def test_validation_computes_no_gradients(kernels, params, untied, mode):
     assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("frozen", ["weight", "bias", "context_maps", "features"])
+@pytest.mark.parametrize("frozen", ["weight", "bias", "latent_projection", "features"])
 def test_frozen_parts(frozen):
     """What doesn't ask for a gradient gets none; the others get theirs."""
     layer = make("2xlin,log")
@@ -669,7 +669,7 @@ def test_wrong_sizes(options, said):
         ((3, 6), [0, 1, 2], {"label_smoothing": 1.0}, ["label_smoothing=1", "below 1"]),
         ((3, 6), [0, 1, 2], {"label_smoothing": -0.1}, ["label_smoothing=-0.1", "at least 0"]),
         ((3, 6), [0, 1, 2], {"label_smoothing": float("nan")}, ["label_smoothing=nan"]),
-        ((3, 6), [0, 1, 2], {"reduction": "mean"}, ["reduction='mean'", "'sum'", "'none'"]),
+        ((3, 6), [0, 1, 2], {"reduction": "average"}, ["reduction='average'", "'sum'", "'mean'", "'none'"]),
     ],
 )
 def test_wrong_arguments_of_the_loss(features, target, options, said):

@@ -201,6 +201,14 @@ def test_no_tensor_of_tokens_by_senses(smoothing):
     assert memory.numel < 2000  # of 400 x 150 = 60,000; the features have 1,600
 
 
+def test_no_second_derivative():
+    layer = make()
+    features, target = inputs(layer)
+    [gradient] = torch.autograd.grad(layer.nll(features, target), features, create_graph=True)
+    with pytest.raises(RuntimeError, match="nll has no second derivative"):
+        gradient.sum().backward()
+
+
 def test_rank_counts_the_more_probable_words():
     layer = make()
     features, target = inputs(layer)
@@ -249,7 +257,8 @@ def test_wrong_numbers_of_senses(options, said):
 
 
 @pytest.mark.parametrize(
-    "option", ["every", "rate", "minimum", "maximum", "share", "frequent"],
+    "option",
+    ["every", "rate", "minimum", "maximum", "share", "frequent"],
 )
 def test_wrong_allocation_settings(option):
     with pytest.raises(ValueError, match=f"{option}=0 is not allowed"):

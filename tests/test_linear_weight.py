@@ -45,7 +45,7 @@ def expected(lm_data, mixture_lm):
         block = text[start : start + BLOCK]
         previous = [text[start - 1] if start else task.target_dictionary.eos(), *block[:-1]]
         features, _ = model(torch.tensor([previous]), features_only=True)
-        pi = torch.softmax(features[0] @ model.decoder.output_projection.mixture_map, dim=1)
+        pi = torch.softmax(features[0] @ model.decoder.output_projection.prior_projection, dim=1)
         weights += pi.tolist()
     positions = [place for line in lines for place in range(len(line))]
     return [(place, ranks.index(word), pi) for place, word, pi in zip(positions, text, weights)]

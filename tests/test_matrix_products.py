@@ -3,14 +3,8 @@
 import pytest
 import torch
 
-from fairseq_kernels.output_layers import matrix_products
-from fairseq_kernels.output_layers.matrix_products import (
-    SCORES,
-    multiply,
-    onednn_is_faster,
-    pull_back_scores,
-    scores_of,
-)
+from fairseq_kernels.fused import matrix_products
+from fairseq_kernels.fused.matrix_products import SCORES, backward_products, multiply, onednn_is_faster, word_products
 
 SIZES = {"many rows": (70, 1300, 16), "few rows": (9, 700, 33), "one row": (1, 40, 3), "one word": (5, 1, 4)}
 
@@ -39,18 +33,18 @@ def close(result, expected):
 def test_products(library, tensors, gaps, monkeypatch):
     monkeypatch.setattr(matrix_products, "WORDS", 64)  # several blocks
     monkeypatch.setattr(matrix_products, "SCORES", 1)
-    vectors, words, of_scores = tensors
+    vectors, words, grad = tensors
     words = words[:, 2 : 2 + vectors.size(1)]
     words = words if gaps else words.contiguous()
     out = torch.full((len(vectors), len(words) + 3), torch.nan)
-    scores_of(vectors, words, out=out[:, 1:-2])
+    word_products(vectors, words, out=out[:, 1:-2])
     close(out[:, 1:-2], vectors.double() @ words.double().T)
     assert out[:, :1].isnan().all() and out[:, -2:].isnan().all()
-    of_words = torch.ones(len(words), vectors.size(1) + 2)
-    of_vectors = pull_back_scores(of_scores, vectors, words, of_words[:, : vectors.size(1)])
-    close(of_vectors, of_scores.double() @ words.double())
-    close(of_words[:, : vectors.size(1)], 1 + of_scores.double().T @ vectors.double())
-    assert (of_words[:, vectors.size(1) :] == 1).all()
+    grad_words = torch.ones(len(words), vectors.size(1) + 2)
+    grad_vectors = backward_products(grad, vectors, words, grad_words[:, : vectors.size(1)])
+    close(grad_vectors, grad.double() @ words.double())
+    close(grad_words[:, : vectors.size(1)], 1 + grad.double().T @ vectors.double())
+    assert (grad_words[:, vectors.size(1) :] == 1).all()
 
 
 @pytest.mark.parametrize("left_turned", [False, True])
@@ -75,3 +69,53 @@ def test_blocks_cover_all_words():
         assert [blocks[0].start, blocks[-1].stop] == [0, words]
         assert all(one.stop == other.start for one, other in zip(blocks, blocks[1:]))
     assert len(list(matrix_products.word_blocks(10**6, 10**6, torch.device("meta")))) == 1
+
+
+def test_another_choice_of_the_library_is_refused(monkeypatch):
+    monkeypatch.setenv("FAIRSEQ_KERNELS_ONEDNN", "x")
+    onednn_is_faster.cache_clear()
+    with pytest.raises(ValueError, match="^FAIRSEQ_KERNELS_ONEDNN=x is not allowed: set it to 0 or 1, or .*unset$"):
+        onednn_is_faster()
+
+
+# words in half precision
+
+HALF = pytest.mark.parametrize("dtype,tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
+
+
+def error(result, exact):
+    """Relative, of the whole tensor."""
+    return float((result.double() - exact).norm() / exact.norm())
+
+
+@HALF
+def test_half_precision_products(dtype, tolerance):
+    """Scores, and the gradients of a softmax over 30,000 words, most of whose entries are below 1e-6."""
+    torch.manual_seed(0)
+    vectors, words = torch.randn(12, 8), torch.randn(30_000, 8).to(dtype)
+    scores = torch.full((12, 30_000), torch.nan)
+    word_products(vectors, words, out=scores)
+    exact = vectors.double() @ words.double().T
+    assert error(scores, exact) < tolerance
+    grad = exact.softmax(1)
+    grad[torch.arange(12), torch.arange(12)] -= 1
+    grad_words = torch.zeros(30_000, 8)
+    grad_vectors = backward_products(grad.float(), vectors, words, grad_words)
+    assert grad_words.dtype == grad_vectors.dtype == torch.float32
+    expected = grad.T @ vectors.double()
+    assert error(grad_words, expected) < tolerance
+    assert error(grad_vectors, grad @ words.double()) < tolerance
+    norms = expected.norm(dim=1)
+    rare = norms < norms.median()  # beside the others' gradients an error in these would not show
+    assert error(grad_words[rare], expected[rare]) < tolerance
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e-9, 1e-30, 1e30])
+def test_small_gradients_survive_float16(largest):
+    """1e-9 of the largest entry is not lost to zero; a gradient of zeros stays one."""
+    grad = largest * torch.tensor([[-1.0, 1e-9], [0.5, 0.0]])
+    grad_words = torch.zeros(2, 2)
+    grad_vectors = backward_products(grad, torch.eye(2), torch.eye(2, dtype=torch.float16), grad_words)
+    for result in (grad_vectors, grad_words.T):
+        torch.testing.assert_close(result, grad, rtol=1e-2, atol=0)
+    assert not backward_products(0 * grad, torch.eye(2), torch.eye(2, dtype=torch.float16), grad_words).any()

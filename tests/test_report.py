@@ -3,14 +3,16 @@
 import json
 import math
 import re
+import subprocess
 import sys
 from xml.etree import ElementTree
 
 import pytest
 
+from fairseq_kernels.analysis.plotting import end_labels, file_pyplot
 from fairseq_kernels.experiments import report, report_figures, summaries, tables
-from fairseq_kernels.experiments.report import html, in_readme, markdown
-from fairseq_kernels.experiments.summaries import Cell, load_results, told_apart
+from fairseq_kernels.experiments.chapters import Chapter, in_order
+from fairseq_kernels.experiments.report import html, load_chapters, markdown, put_into
 
 TABLE = """
 title: Kernels <one by one>
@@ -27,31 +29,47 @@ SVG = "{http://www.w3.org/2000/svg}"
 XLINK = "{http://www.w3.org/1999/xlink}"
 
 
-def figure(name, value, seed=1, metric="ppl", split="test", corpus="swb", paper=None, profile="cpu", **provenance):
+def figure(name, value, seed=1, metric="ppl", split="test", corpus="swb", profile="cpu", paper=None, own=(), **origin):
+    """``own``: further fields of the object; ``origin``: of its provenance."""
     origin = {
         "commit": f"commit-{name}-{seed}", "processor": "AMD EPYC", "threads": 2, "gpu": None, "python": "3.11.7",
         "versions": {"torch": "2.13.0", "numpy": "2.4.6"}, "date": f"2026-11-2{seed}", "data": f"data-{corpus}",
-        "seconds": 60.0 * seed, "config": f"--kernels {name}", **provenance,
+        "seconds": 60.0 * seed, "config": f"--kernels {name}", **origin,
     }  # fmt: skip
     command = f"bash scripts/train_lm.sh {corpus} --kernels {name} --seed {seed}"
     shared = {"name": name, "corpus": corpus, "split": split, "metric": metric, "value": value, "paper": paper}
-    return {**shared, "profile": profile, "seed": seed, "command": command, "provenance": origin}
+    return {**shared, "profile": profile, "seed": seed, "command": command, **dict(own), "provenance": origin}
+
+
+def seeds(name, *values, **further):
+    return [figure(name, value, seed, **further) for seed, value in enumerate(values, 1)]
+
+
+def curve(name, seed, start, **further):
+    origin = {"config": f"--kernels {name}", "data": "data-swb"}
+    points = {"10": start, "20": 120.0, "40": 75.5, "50": 70.0}
+    run = {"name": name, "corpus": "swb", "profile": "cpu", "seed": seed}
+    return {**run, **origin, "valid": {"ppl": points}, **further}
+
+
+CURVES = [curve("log", 1, 250.0), curve("lin", 1, 160.0), curve("lin", 2, 140.0)]
 
 
 @pytest.fixture
 def results(monkeypatch, tmp_path):
-    """Writes results of tables, and loads them."""
+    """Writes results of tables, and loads the report's chapters."""
     configs = tmp_path / "configs"
     configs.mkdir()
     for name in ("toy", "other"):
         (configs / f"{name}.yaml").write_text(TABLE)
     monkeypatch.setattr(tables, "TABLES", configs)
+    monkeypatch.setattr(summaries, "history", lambda: ())
 
     def write(figures, curves=(), name="toy"):
         (tmp_path / "curves").mkdir(exist_ok=True)
         (tmp_path / f"{name}.json").write_text(json.dumps(figures))
         (tmp_path / "curves" / f"{name}.json").write_text(json.dumps(curves))
-        return load_results(tmp_path)
+        return load_chapters(tmp_path)
 
     return write
 
@@ -63,17 +81,102 @@ def rows_of(text):
     return [row for row in cells if set("".join(row)) != {"-"}]
 
 
+def values_of(chapters, head):
+    """A column of the first table, by row."""
+    [part, *_] = chapters[0].parts
+    return dict(zip(part.tables[0][""], map(str, part.tables[0][head])))
+
+
+# numbers
+
+
+def test_the_main_table(results):
+    """Rows in the table's order, intervals from the pooled deviation 1, which is lin's, with 2 degrees of freedom."""
+    figures = [figure("extra", 70.04), *seeds("lin", 60.0, 62.0, 61.0, paper=46.8), *seeds("lin", 1.0, split="valid"),
+               figure("log", 120.26, paper=103.0, seconds=90), figure("unigram", 271.6, config="")]  # fmt: skip
+    chapters = results(figures)
+    text = markdown(chapters)
+    assert rows_of(text) == [
+        ["", "perplexity", "paper, its own data", "− lin's", "p", "minutes", "options"],
+        ["unigram", "271.6 (1)", "", "+210.6", "", "1.0", ""],
+        [
+            "log",
+            r"120.3 \[116.0, 124.6\] (1)",
+            "103.0",
+            r"+59.3 \[+54.3, +64.2\]",
+            "\\< 0.001",
+            "1.5",
+            "`--kernels log`",
+        ],
+        ["lin", r"61.0 \[58.5, 63.5\] (3)", "46.8", "", "", "2.0", "`--kernels lin`"],
+        ["extra", r"70.0 \[65.7, 74.3\] (1)", "", r"+9.0 \[+4.1, +14.0\]", "0.016", "1.0", "`--kernels extra`"],
+    ]
+    assert r"- Not run: lin\*, mog." in text.splitlines() and "A note." in text.splitlines()
+    assert "The 95 % interval of one seed comes from the other rows' spread." in text
+    assert r"## Kernels \<one by one\> (A. Author 2019, Table 1)" in text.splitlines()
+    how = "t test with the pooled standard deviation 1, 2 degrees of freedom; Holm over 2 comparisons, level 0.05"
+    sentence = f"- perplexity ({how}): above lin: log, extra; not tested: unigram."
+    assert sentence in text.splitlines()
+
+
+def test_holm_counts_all_of_a_profile_s_comparisons(results):
+    """t = 3.5 / sqrt(2) with 2 degrees of freedom: p = 0.132, doubled as there are two."""
+    figures = [*seeds("lin", 60.0, 62.0), *seeds("mog", 63.5, 65.5), figure("lin", 1.0, profile="paper"),
+               *seeds("lin", 60.0, 62.0, corpus="ptb"), *seeds("mog", 63.5, 65.5, corpus="ptb")]  # fmt: skip
+    chapters = results(figures)
+    assert values_of(chapters, "p")["mog"] == "0.264"
+    notes = [part.notes[-1] for part in chapters[0].parts]
+    assert "Holm over 2 comparisons" in notes[0] and "no difference from lin shown: mog" in notes[0]
+    values = [figure(name, 9.0) for name in ("lin", "mog")]
+    assert (
+        results(values)[0].parts[0].notes[-1]
+        == "perplexity: differences from lin were not tested, as no row has two seeds."
+    )
+
+
+def test_costs_and_learned_values(results):
+    """Of newer figures; the last --lr counts."""
+    costs = {"parameters": 1896832, "words_per_second": 4052.4, "train_ppl": 41.26}
+    figures = [
+        figure("pol", 59.0, seed, own={**costs, "learned": {"pol.alpha": alpha}}, seconds=None, arguments=rates)
+        for seed, alpha, rates in ((1, 0.3, "--lr 0.002 --arch x --lr 5e-3"), (2, 0.4, "--lr 0.005"))
+    ]
+    header, row = rows_of(markdown(results(figures)))
+    assert header[2:] == ["parameters", "words/s", "learning rate", "training perplexity", "learned", "options"]
+    assert row[2:] == ["1,896,832", "4,052", "0.005", "41.3", "pol.alpha 0.35", "`--kernels pol`"]
+
+
+def test_bleu_is_compared_where_translations_are_at_hand(results, tmp_path):
+    for name, word in (("lin", "small"), ("log", "tiny")):
+        lines = [
+            f"T-{n}\ttest number {n} of this small set\nH-{n}\t-1\ttest number {n} of this {word} set"
+            for n in range(40)
+        ]
+        (tmp_path / f"{name}.gen").write_text("\n".join(lines))
+    figures = [figure(name, value, metric="bleu", own={"hypotheses": f"{name}.gen"})
+               for name, value in (("lin", 35.0), ("log", 20.0), ("mog", 34.0))]  # fmt: skip
+    chapters = results(figures)
+    assert values_of(chapters, "p") == {"lin": "", "log": "< 0.001", "mog": ""}
+    [note] = [note for note in chapters[0].parts[0].notes if "bootstrap" in note]
+    assert "Holm over 1 comparisons" in note and note.endswith("below lin: log; not tested: mog.")
+    (tmp_path / "lin.gen").unlink()
+    assert "not tested, as no translations are at hand" in markdown(load_chapters(tmp_path))
+
+
+def test_models_that_diverged(results):
+    chapters = results([figure("lin", math.inf), figure("lin", 60.0, seed=2), *seeds("log", 99.0, 98.0)])
+    assert values_of(chapters, "perplexity")["lin"] == "nan (2)"
+    assert "nan (2)" in html(chapters)
+
+
 def test_rows_with_further_options_have_lines_of_their_own(results):
     """Never averaged with the row itself, which keeps its name; in curves neither."""
-    figures = [figure("lin", 50.0, config="--kernels lin --lr 1"), figure("lin", 60.0), figure("lin", 62.0, seed=2)]
-    shared = {"corpus": "swb", "profile": "cpu", "seed": 1}
-    curves = [{"name": "lin", **shared, "config": "--kernels lin --lr 1", "valid": {"ppl": {"1": 50.0}}}]
-    found = results(figures, curves)
-    assert [row[:3] for row in rows_of(markdown(found))[1:]] == [
-        ["lin", "`--kernels lin`", "61.0 ± 1.4 (2)"],
-        ["lin (--kernels lin --lr 1)", "`--kernels lin --lr 1`", "50.0"],
-    ]
-    assert [curve["name"] for curve in found[0].curves] == ["lin (--kernels lin --lr 1)"]
+    figures = [figure("lin", 50.0, config="--kernels lin --lr 1"), *seeds("lin", 60.0, 62.0)]
+    chapters = results(figures, [curve("lin", 1, 99.0, config="--kernels lin --lr 1")])
+    assert list(values_of(chapters, "options").items()) == [
+        ("lin", "--kernels lin"), ("lin (--kernels lin --lr 1)", "--kernels lin --lr 1"),
+    ]  # fmt: skip
+    assert chapters[0].parts[0].pictures[-1].caption.endswith(": lin (--kernels lin --lr 1)")
 
 
 def test_a_searched_row_s_name_is_that_of_the_newest_search(results, monkeypatch, tmp_path):
@@ -82,85 +185,33 @@ def test_a_searched_row_s_name_is_that_of_the_newest_search(results, monkeypatch
     monkeypatch.setattr(summaries, "SEARCHED", tmp_path / "searched.yaml")
     old, new = (f"--kernels log --kernel-params log.p={p}" for p in (16, 8))
     figures = [figure("log-searched", 80.0, config=old), figure("log-searched", 70.0, config=new)]
-    for searched, named in (("8", "70.0"), ("16", "80.0")):
+    for searched, shown in (("8", "70.0 (1)"), ("16", "80.0 (1)")):
         (tmp_path / "searched.yaml").write_text(f"swb/cpu/log: {{kernel_params: log.p={searched}}}\n")
-        found = {row[0]: row[2] for row in rows_of(markdown(results(figures)))}
-        assert found["log-searched"] == named and len(found) == 3
+        values = values_of(results(figures), "perplexity")
+        assert values["log-searched"] == shown and len(values) == 2
 
 
-def test_the_command_is_of_the_shown_split(results):
-    valid = {**figure("lin", 57.0, split="valid"), "command": "bash scripts/evaluate_lm.sh --gen-subset valid"}
-    assert "--gen-subset valid" not in markdown(results([valid, figure("lin", 60.0)]))
-    with (tables.TABLES / "toy.yaml").open("a") as table:
-        table.write("split: valid\n")
-    assert "--gen-subset valid" in markdown(results([figure("lin", 60.0), valid]))
-
-
-def test_models_that_diverged(results):
-    text = markdown(results([figure("lin", math.inf), figure("lin", 60.0, seed=2), figure("log", math.nan)]))
-    cells = {row[0]: row[2] for row in rows_of(text)}
-    assert cells["lin"] == "inf (2)" and cells["log"] == "nan"
-
-
-def test_different_data_under_one_name_are_kept_apart(results):
-    curves = [{"name": "lin", "corpus": "swb", "profile": "cpu", "seed": 1, "data": "b", "valid": {"ppl": {"1": 50.0}}}]
-    found = results(
-        [figure("lin", 50.0, data="a"), figure("lin", 60.0, data="b"), figure("log", 70.0, data="b")], curves
-    )
-    header, log, lin = rows_of(markdown(found))[:3]
-    assert [header[2], header[4], lin[2], lin[4], log[2]] == [
-        "swb a perplexity",
-        "swb b perplexity",
-        "50.0",
-        "60.0",
-        "",
-    ]
-    assert [curve["corpus"] for curve in found[0].curves] == ["swb b"]
-
-
-def test_means_spread_order_and_paper(results):
-    figures = [
-        figure("extra", 70.04),
-        *(figure("lin", value, seed, paper=46.8) for seed, value in ((2, 61.0), (1, 60.0), (3, 62.0))),
-        figure("log", 120.26, paper=103.0, seconds=90),
-        figure("unigram", 271.6, config=""),
-        *(figure("lin", value, seed, split="valid") for seed, value in ((1, 1.0), (2, 2.0), (3, 3.0))),
-    ]
-    del figures[5]["provenance"]["seconds"]
-    text = markdown(results(figures))
-    assert rows_of(text) == [
-        ["", "options", "swb perplexity", "paper, its own data", "swb minutes (training)"],
-        ["unigram", "", "271.6", "", ""],
-        ["log", "`--kernels log`", "120.3", "103.0", "1.5"],
-        ["lin", "`--kernels lin`", "61.0 ± 1.0 (3)", "46.8", "2.0 ± 1.0 (3)"],
-        ["extra", "`--kernels extra`", "70.0", "", "1.0"],
-    ]
-    assert r"not run: lin\*, mog" in text.splitlines()
-    assert r"## Kernels \<one by one\> (A. Author 2019, Table 1)" in text.splitlines()
-    assert "A note." in text.splitlines() and "`--profile cpu`; paper: A. Author 2019, Table 1" in text.splitlines()
-
-
-def test_columns(results):
-    """Language models before translation, metrics in their order; what was never measured on test with its split; of
-    the mixture weights what the paper has."""
+def test_parts_and_columns(results):
+    """Profiles and corpora apart, language models first, different data under one name apart; what was never measured
+    on test with its split; of the mixture weights what the paper has."""
     measured = (("pi_variance_pp2", "valid"), ("top10_error", "valid"), ("ppl", "valid"), ("ppl", "test"),
                 ("simlex", "SimLex-999"), ("pi_variance", "valid"))  # fmt: skip
     figures = [figure("lin", 0.25, metric=metric, split=split) for metric, split in measured]
     figures += [figure("log", 36.04, metric=metric, corpus="m30k") for metric in ("sacrebleu", "bleu")]
-    header, log, _ = rows_of(markdown(results(figures)))[:3]
-    assert header[2:] == [
-        "swb perplexity", "swb top-10 error (valid)", "swb word similarity (SimLex-999)",
-        "swb variance of weights, pp² (valid)", "swb minutes (training)",
-        "m30k BLEU4", "m30k sacreBLEU", "m30k minutes (training)",
+    figures += [figure("lin", 47.0, profile="paper", data="a"), figure("lin", 48.0, profile="paper", data="b")]
+    [chapter] = results(figures)
+    assert [part.title for part in chapter.parts] == [
+        "swb data-swb, --profile cpu", "m30k, --profile cpu", "swb a, --profile paper", "swb b, --profile paper",
     ]  # fmt: skip
-    assert log[2:] == ["", "", "", "", "", "36.0", "36.0", "1.0"]
-
-
-def test_profiles_have_tables_of_their_own(results):
-    text = markdown(results([figure("lin", 61.0), figure("lin", 47.0, profile="paper"), figure("log", 99.0)]))
-    assert [row[2] for row in rows_of(text) if row[0] == "lin"] == ["61.0", "47.0"]
-    assert text.index("61.0") < text.index("`--profile paper`") < text.index("47.0")
-    assert "not run: unigram, lin\\*, mog" in text and "not run: unigram, log, lin\\*, mog" in text
+    assert list(chapter.parts[0].tables[0]) == [
+        "", "perplexity", "top-10 error (valid)", "word similarity (SimLex-999)", "variance of weights, pp² (valid)",
+        "minutes", "options",
+    ]  # fmt: skip
+    assert list(chapter.parts[1].tables[0])[1:3] == ["BLEU4", "sacreBLEU"]
+    assert [str(value) for part in chapter.parts[2:] for value in part.tables[0]["perplexity"]] == [
+        "47.0 (1)",
+        "48.0 (1)",
+    ]
 
 
 def test_mixture_weights(results):
@@ -168,120 +219,166 @@ def test_mixture_weights(results):
     for seed, weight in ((1, 0.25), (2, 0.35)):
         for metric, value in (("lin1", weight), ("log", 1 - weight), ("variance", 0.1), ("variance_pp2", 4.74)):
             figures.append(figure("lin", value, seed, metric=f"pi_{metric}", split="valid"))
-    found = results(figures)
-    header, row = rows_of(markdown(found))[-2:]
-    assert header == ["", "corpus", "mean mixture weights", "variance of weights, pp²"]
-    assert row == ["lin", "swb", "lin1 0.30 ± 0.07 (2), log 0.70 ± 0.07 (2)", "4.7 ± 0.0 (2)"]
-    [[_, row]] = [list(table) for table in page_of(found).iter("table") if "mixture" in "".join(table.itertext())]
-    assert [text_of(each) for each in row.iter("summary")] == ["0.30 ± 0.07 (2)", "0.70 ± 0.07 (2)", "4.7 ± 0.0 (2)"]
-
-
-def cell(*values):
-    return Cell([{"value": value} for value in values])
-
-
-@pytest.mark.parametrize(
-    "one, other, apart",
-    [
-        ((60.0, 61.0, 62.0), (62.0, 63.0, 64.0), False),  # 2 twice the deviation of 1
-        ((60.0, 61.0, 62.0), (62.01, 63.01, 64.01), True),
-        ((-1.0, 1.0), (1.3, 2.3, 3.3), False),  # pooled: sqrt((1 * 2 + 2 * 1) / 3), twice that is 2.309
-        ((-1.0, 1.0), (1.32, 2.32, 3.32), True),
-        ((60.0, 61.0, 62.5), (63.6,), False),  # a range of 2.5 around 61.17
-        ((63.7,), (60.0, 61.0, 62.5), True),
-        ((60.0,), (99.0,), None),
-        ((math.nan, 60.0), (60.0, 61.0), None),
-    ],
-)
-def test_rule(one, other, apart):
-    assert told_apart(cell(*one), cell(*other)) is apart
-
-
-def test_what_the_seeds_say(results):
-    values = {"log": (99.0, 99.5), "lin": (60.0, 61.0), "lin*": (60.5, 61.5), "mog": (60.6,), "unigram": (270.0,)}
-    figures = [figure(name, value, seed) for name, many in values.items() for seed, value in enumerate(many, 1)]
-    figures += [figure(name, 36.0, metric="bleu", corpus="m30k") for name in ("lin", "log")]
-    [part] = summaries.summaries(results(figures)[0])
-    assert part.spread == [
-        summaries.RULE,
-        "swb perplexity: not told apart from lin by this rule: lin*, mog.",
-        "swb perplexity: told apart from lin by this rule: unigram, log.",
-        "The spread over seeds is unknown (fewer than two rows have two seeds): m30k BLEU4.",
-    ]
-    text = markdown(results(figures))
-    assert r"- swb perplexity: not told apart from lin by this rule: lin\*, mog." in text.splitlines()
-    one_each = [value for value in figures if value["seed"] == 1]
-    [part] = summaries.summaries(results(one_each)[0])
-    [sentence] = part.spread
-    assert "unknown" in sentence and "swb perplexity, m30k BLEU4" in sentence
-
-
-def test_first_row_is_the_baseline_where_there_is_no_lin(results):
-    figures = [figure(name, seed, seed) for name in ("mog", "log") for seed in (1, 2)]
-    [part] = summaries.summaries(results(figures)[0])
-    assert part.spread[1] == "swb perplexity: not told apart from log by this rule: mog."
+    [chapter] = results(figures)
+    table, picture = chapter.parts[0].tables[1], chapter.parts[0].pictures[-1]
+    assert [str(cell) for cell in table.values[0]] == ["lin", "lin1 0.30, log 0.70", "4.7 (2)", "425.00"]  # 25² and 15²
+    assert picture.caption == "Mean mixture weights" and "lin" in picture.svg("x")
 
 
 def test_how_it_was_made(results):
     unigram = {**figure("unigram", 271.6, config="unigram"), "command": "unigram_perplexities('swb')"}  # no training
-    figures = [unigram, figure("lin", 60.0, 2, gpu="NVIDIA H200", threads=1)]
-    text = markdown(results([*figures, figure("lin", 36.0, 3, metric="bleu", corpus="m30k")]))
+    valid = {**figure("lin", 57.0, 2, split="valid"), "command": "bash scripts/evaluate_lm.sh --gen-subset valid"}
+    text = markdown(results([unigram, valid, figure("lin", 60.0, 2, gpu="NVIDIA H200", threads=1)]))
     assert (
-        "Made at commit commit-unigram-1, commit-lin-2, commit-lin-3, 2026-11-21 to 2026-11-23; data swb data-swb, "
-        "m30k data-m30k; torch 2.13.0, numpy 2.4.6, Python 3.11.7; AMD EPYC, threads 2, 1, GPU none, NVIDIA H200; "
-        "seeds 1, 2, 3. One row's command:\n\n```\nbash scripts/train_lm.sh swb --kernels lin --seed 2\n```\n"
+        "Made at commit commit-unigram-1, commit-lin-2, 2026-11-21 to 2026-11-22; data swb data-swb; torch 2.13.0, "
+        "numpy 2.4.6, Python 3.11.7; AMD EPYC, threads 2, 1, GPU none, NVIDIA H200; seeds 1, 2. Command:\n\n```\n"
+        "bash scripts/train_lm.sh swb --kernels lin --seed 2\n```\n"
     ) in text
+    with (tables.TABLES / "toy.yaml").open("a") as table:
+        table.write("split: valid\n")
+    assert "--gen-subset valid" in markdown(results([figure("lin", 60.0), valid]))
 
 
-def page_of(found):
-    return ElementTree.fromstring(html(found))
+def test_rows_from_elsewhere_are_marked(results, monkeypatch):
+    monkeypatch.setattr(summaries, "history", lambda: ("abc123", "def456"))
+    figures = [
+        figure("lin", 60.0, commit="abc1", analysis_commit="def4"),
+        figure("log", 99.0, commit="def456+"),
+        figure("mog", 61.0, commit="fff", analysis_commit="eee"),
+    ]
+    chapters = results(figures)
+    assert list(values_of(chapters, "options")) == ["log †", "lin", "mog †"]
+    sentence = "† commit not on main, or files had changed since: log (def456+), mog (fff eee)."
+    assert chapters[0].parts[0].notes[-1] == sentence
+
+
+def test_commits_of_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(summaries, "history", summaries.history.__wrapped__)  # without its cache
+    assert not summaries.off_main("abc")  # where there is no git nothing is known
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    [commit] = summaries.history()
+    assert [summaries.off_main(name) for name in (commit[:12], commit[:12] + "+", "abc")] == [False, True, True]
+
+
+def test_the_papers_order():
+    sources = ["beyond the papers", "Miao et al. 2019, Tables 2 and 5", "Gao et al. 2019, section 4.4: above 50 %"]
+    sources += ["de Brebisson and Vincent 2016, Table 5", "Gao et al. 2019, Table 10", "Gao et al. 2019, Table 2"]
+    chapters = [Chapter("", "", source, "", []) for source in sources]
+    assert [sources.index(chapter.source) for chapter in in_order(chapters)] == [5, 4, 2, 3, 1, 0]
+
+
+CLAIM = """
+- claim: No kernel is better.
+  source: A. Author 2019
+  paper: 46.7 to 46.8
+  rows: [toy/cpu/swb/ppl/log, toy/cpu/swb/ppl/mog, toy/cpu/swb/ppl/lin]
+  evidence: log is worse.
+  verdict: holds
+  reason: all were tried.
+"""
+
+
+def test_verdicts(results, tmp_path):
+    figures = [*seeds("lin", 60.0, 62.0, 61.0), figure("log", 120.0), figure("mog", 61.5)]
+    (tmp_path / "verdicts.yaml").write_text(CLAIM)
+    chapters = results(figures)
+    assert [chapter.name for chapter in chapters] == ["verdicts", "toy"]
+    assert chapters[0].parts[0].tables[0].values.tolist() == [[
+        "No kernel is better.", "holds", "all were tried.",
+        "log is worse. log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], no difference shown; lin 61.0 [58.5, 63.5] (3)",
+        "46.7 to 46.8 (A. Author 2019)",
+    ]]  # fmt: skip
+    for new, problem in {
+        ("holds", "perhaps"): "'perhaps' is not known; choose from holds, doesn't, can't be told here",
+        ("  reason: all were tried.\n", ""): "'No kernel is better.' has no text for reason",
+        ("ppl/mog", "ppl/pol"): "row 'toy/cpu/swb/ppl/pol' has no figures",
+        ("toy/cpu/swb/ppl/mog", "mog"): "row 'mog' has no figures",
+        (CLAIM, "claim: none"): "no list of claims",
+        (CLAIM, "- ["): "expected the node content",
+    }.items():
+        (tmp_path / "verdicts.yaml").write_text(CLAIM.replace(*new))
+        with pytest.raises(ValueError, match=re.escape(problem)):
+            load_chapters(tmp_path)
+
+
+def test_close_words_and_the_weight_of_lin(results, tmp_path):
+    compared = {"mean": 0.012, "low": -0.001, "high": 0.025}
+    closeness = [
+        figure(name, value, metric=f"cluster_{metric}", own={"difference": difference, "baseline": "seed 1"})
+        for name, difference in (("lin", None), ("mos", compared))
+        for metric, value in (("accuracy", 0.7094), ("log_likelihood", -0.75))
+    ]
+    by_rank = [{"of": "1-10", "mean": 0.25}, {"of": "11-20", "mean": None}]
+    details = {
+        "above_half": 0.24,
+        "by_position": [{"of": "0", "mean": 0.15}, {"of": "2", "mean": 0.3}],
+        "by_rank": by_rank,
+    }
+    (tables.TABLES / "table3.yaml").write_text(TABLE)
+    (tmp_path / "table4.json").write_text(json.dumps(closeness))
+    weight = figure("mix1", 0.36, metric="linear_weight", own={"details": details})
+    (tmp_path / "linear_weight.json").write_text(json.dumps([weight]))
+    results([figure("lin", 60.0)])
+    clusters, weights = (chapter.parts[0].tables[0] for chapter in load_chapters(tmp_path, ["table4", "linear_weight"]))
+    assert [list(map(str, row)) for row in clusters.values] == [
+        ["lin", "1", "seed 1", "70.9", "", "-0.750", ""],
+        ["mos", "1", "seed 1", "70.9", "+1.20 [-0.10, +2.50]", "-0.750", "+0.0120 [-0.0010, +0.0250]"],
+    ]
+    assert list(weights) == ["", "seed", "mean", "above 0.5", "at word 0", "rank 1-10", "rank 11-20"]
+    assert list(map(str, weights.values[0])) == ["mix1", "1", "0.360", "24.0 %", "0.15", "0.25", ""]
+
+
+def test_training_speed(results, tmp_path):
+    shared = {"speed_ratio": 1.0, "mebibytes": 69.0}
+    speeds = (("stock", "12800", 1917), ("lin", "12800", 4052), ("lin", "30000", 1946))
+    rows = [{"row": row, "words": words, "words_per_second": speed, **shared} for row, words, speed in speeds]
+    made = {"commit": "abc", "date": "2026-11-21", "processor": "AMD EPYC", "threads": 2}
+    record = {"command": "benchmark", "settings": {"batch_size": 32, "length": 35}, "made": made, "rows": rows}
+    path = tmp_path / "training_speed.json"
+    path.write_text(json.dumps([record]))
+    [_, chapter] = results([figure("lin", 60.0)])
+    assert chapter.parts[0].tables[0]["words/s"].tolist() == ["1917", "4052", "1946"]
+    assert "Speed of training" in html([chapter]) and len(chapter.parts[0].pictures) == 2
+    path.write_text(json.dumps([{**record, "rows": [{}]}]))
+    with pytest.raises(ValueError, match="a record lacks"):
+        load_chapters(tmp_path)
+
+
+# the page
+
+
+def page_of(chapters):
+    return ElementTree.fromstring(html(chapters))
 
 
 def text_of(element):
     return " ".join("".join(element.itertext()).split())
 
 
-def numbers_of(page):
-    """Of each table cell with a number of ours: row, column and what its details tell, figure by figure."""
-    for table in page.iter("table"):
-        header, *rows = list(table)
-        for row in rows:
-            for column, place in zip(header, row):
-                if place.tag == "td" and place.get("class") is None and text_of(place):
-                    [details] = place.iter("details")
-                    cards = [dict(zip(map(text_of, dl[::2]), map(text_of, dl[1::2]))) for dl in place.iter("dl")]
-                    yield text_of(row[0]), text_of(column), text_of(details.find("summary")), cards
-
-
 def test_each_number_on_the_page_tells_how_it_was_made(results):
     figures = [figure("lin", 61.5, 2, gpu="NVIDIA H200"), figure("lin", 60.0, 1, paper=46.8), figure("log", 103.25)]
-    figures.append({**figure("log", 36.0, metric="sacrebleu", corpus="m30k"), "signature": "nrefs:1|case:mixed"})
-    page = page_of(results(figures))
-    assert [text_of(place) for place in page.iter("td") if place.get("class") == "paper"] == ["", "46.8"]
-    found = {(row, column): (text, cards) for row, column, text, cards in numbers_of(page)}
-    assert len(found) == 6
-    for row, column in found:
-        _, cards = found[row, column]
-        assert [card["seed"] for card in cards] == (["1", "2"] if row == "lin" else ["1"])
-        for card in cards:
-            corpus = "m30k" if "m30k" in column else "swb"
-            assert card["commit"] == f"commit-{row}-{card['seed']}" and card["data"] == f"data-{corpus}"
-            assert card["config"] == f"--kernels {row}" and card["versions"] == "torch 2.13.0, numpy 2.4.6"
-            assert card["command"] == f"bash scripts/train_lm.sh {corpus} --kernels {row} --seed {card['seed']}"
-            assert card["seconds"] == str(60.0 * int(card["seed"])) and card["processor"] == "AMD EPYC"
-    text, cards = found["lin", "swb perplexity"]
-    assert text == "60.8 ± 1.1 (2)" and [card["value"] for card in cards] == ["60.0", "61.5"]
+    figures.append(figure("log", 36.0, metric="sacrebleu", corpus="m30k", own={"signature": "nrefs:1|case:mixed"}))
+    cells = {}
+    for row in page_of(results(figures)).iter("tr"):
+        for cell in row.iter("td"):
+            if cell.find("details") is not None:
+                cards = [dict(zip(map(text_of, dl[::2]), map(text_of, dl[1::2]))) for dl in cell.iter("dl")]
+                name = text_of(row.find("th/details/summary"))
+                cells[name, text_of(cell.find("details/summary"))] = cards
+                for card in cards:
+                    assert card["commit"] == f"commit-{name}-{card['seed']}" and card["config"] == f"--kernels {name}"
+                    assert card["versions"] == "torch 2.13.0, numpy 2.4.6" and card["processor"] == "AMD EPYC"
+                    assert card["seconds"] == str(60.0 * int(card["seed"])) and "--kernels" in card["command"]
+    assert [name for name, _ in cells] == ["log", "lin", "log"]
+    [cards] = [cards for (name, _), cards in cells.items() if name == "lin"]
+    assert [card["value"] for card in cards] == ["60.0", "61.5"] and {card["measured"] for card in cards} == {
+        "ppl of lin on swb, test"
+    }
     assert [card["gpu"] for card in cards] == ["none", "NVIDIA H200"]
-    assert {card["measured"] for card in cards} == {"ppl of lin on swb, test"}
-    assert found["log", "m30k sacreBLEU"][1][0]["signature"] == "nrefs:1|case:mixed"
-
-
-CURVES = [
-    {"name": name, "corpus": "swb", "profile": "cpu", "seed": seed, "train": {"ppl": {}},
-     "valid": {"ppl": {"10": start, "20": 120.0, "40": 75.5, "50": 70.0}},
-     "weights": {"pi_lin1": {"10": 0.5, "20": 0.75, "40": 0.8, "50": 0.9}} if name == "lin" else {}}
-    for name, seed, start in (("log", 1, 250.0), ("lin", 1, 160.0), ("lin", 2, 140.0))
-]  # fmt: skip
+    assert cells["log", "36.0 (1)"][0]["signature"] == "nrefs:1|case:mixed"
 
 
 def pictures_of(page):
@@ -290,8 +387,8 @@ def pictures_of(page):
 
 def paths_of(drawing, count):
     """Open lines of so many points."""
-    paths = [re.findall(r"[ML] (\S+) (\S+)", path.get("d")) for path in drawing.iter(f"{SVG}path") if
-             not path.get("d").rstrip().endswith("z")]  # fmt: skip
+    paths = [re.findall(r"[ML] (\S+) (\S+)", path.get("d")) for path in drawing.iter(f"{SVG}path")
+             if not path.get("d").rstrip().endswith("z")]  # fmt: skip
     return [[tuple(map(float, point)) for point in path] for path in paths if len(path) == count]
 
 
@@ -301,46 +398,60 @@ def assert_affine(drawn, wanted):
     assert drawn == pytest.approx([drawn[0] + scale * (value - wanted[0]) for value in wanted], abs=1e-3)
 
 
-def test_curves_and_weights(results):
-    unigram = {"name": "unigram", "corpus": "swb", "profile": "cpu", "seed": 1}
-    strange = {**CURVES[0], "name": "gone"}
-    figures = [figure("unigram", 270.0), figure("log", 71.0), figure("lin", 70.0), figure("lin", 72.0, 2)]
-    learning, weights, seeds = pictures_of(page_of(results(figures, [unigram, *CURVES, strange]))).items()
-    assert "perplexity on swb" in learning[0] and "weights on swb" in weights[0] and "swb perplexity" in seeds[0]
-    lines = paths_of(learning[1], 4)
-    assert len(lines) == 3
-    for line, curve in zip(lines, CURVES):  # in the table's order: log first
+def test_curves(results):
+    """Those of the curves' file, and of newer figures themselves; each with its name at its end."""
+    newer = figure("mog", 71.0, own={"valid_curve": [[5, "inf"], [10, 300.0], [20, 110.0], [40, 90.0], [50, 80.0]]})
+    figures = [figure("log", 71.0), *seeds("lin", 70.0, 72.0), newer]
+    [*_, (caption, drawing)] = pictures_of(page_of(results(figures, [*CURVES, curve("gone", 1, 9.0)]))).items()
+    assert caption == "Validation perplexity over updates: lin, log, mog"
+    lines, expected = paths_of(drawing, 4), [*CURVES[1:], CURVES[0]]
+    assert len(lines) == 4
+    for line, run in zip(lines, expected):  # the baseline first
         assert_affine([x for x, _ in line], [10, 20, 40, 50])
-        assert_affine([y for _, y in line], [math.log(value) for value in curve["valid"]["ppl"].values()])
-    assert {"log", "lin", "update"} <= {text_of(text) for text in learning[1].iter(f"{SVG}text")}
-    lines = paths_of(weights[1], 4)
-    assert len(lines) == 2
-    for line in lines:
-        assert_affine([y for _, y in line], [0.5, 0.75, 0.8, 0.9])
-    assert {"lin1", "lin"} <= {text_of(text) for text in weights[1].iter(f"{SVG}text")}
+        assert_affine([y for _, y in line], [math.log(value) for value in run["valid"]["ppl"].values()])
+    assert {"lin", "log", "mog", "update"} <= {text_of(text) for text in drawing.iter(f"{SVG}text")}
 
 
-def test_seeds_are_dots(results):
-    values = {"log": (100.0, 103.0, 101.0), "lin": (60.0, 62.0, 61.0), "mog": (64.0,)}
-    figures = [figure(name, value, seed) for name, many in values.items() for seed, value in enumerate(many, 1)]
+def test_labels_of_lines_are_apart():
+    figure, axis = file_pyplot().subplots()
+    lines = {f"k{number}": axis.plot([0, 1], [0, end])[0] for number, end in enumerate((5.0, 1.0, 1.0, 0.99))}
+    end_labels(axis, lines, apart=0.1)
+    heights = {text.get_text(): text.get_position()[1] for text in axis.texts}
+    assert list(heights) == ["k3", "k1", "k2", "k0"]
+    assert all(text.get_color() == lines[text.get_text()].get_color() for text in axis.texts)
+    assert heights["k1"] - heights["k3"] == pytest.approx(0.1) and heights["k0"] == pytest.approx(
+        1 / 1.1 + 0.05 / 1.1, abs=0.01
+    )
+
+
+def test_few_curves_a_plot(results):
+    names = [f"k{number}" for number in range(9)]
+    figures = [figure(name, 70.0) for name in (*names, "lin")]
+    pictures = results(figures, [curve(name, 1, 99.0) for name in (*names, "lin")])[0].parts[0].pictures
+    groups = [picture.caption.split(": ")[1].split(", ") for picture in pictures if "updates" in picture.caption]
+    assert [group[0] for group in groups] == ["lin"] * 3 and [len(group) for group in groups] == [4, 4, 4]
+
+
+def test_points(results):
+    """Over lin's 61; the paper's over its own; what lies outside is written."""
+    figures = [
+        *seeds("log", 100.0, 103.0, paper=103.0),
+        *seeds("lin", 60.0, 62.0, paper=46.8),
+        figure("mog", 64.0, paper=46.7),
+    ]
     [(caption, drawing)] = pictures_of(page_of(results(figures))).items()
-    assert "swb perplexity" in caption
-    rows = {}
-    for dot in drawing.iter(f"{SVG}use"):
-        if "opacity: 0.6" in dot.get("style"):
-            rows.setdefault(float(dot.get("y")), []).append(float(dot.get("x")))
-    log, lin, mog = (rows[y] for y in sorted(rows))
-    assert [len(row) for row in (log, lin, mog)] == [6, 6, 1]  # values, and their differences to the mean
-    assert_affine([*log[:3], *lin[:3], *mog], [*values["log"], *values["lin"], *values["mog"]])
-    assert_affine([*log[3:], *lin[3:]], [-4 / 3, 5 / 3, -1 / 3, -1, 1, 0])
-    assert [text_of(text) for text in drawing.iter(f"{SVG}text")].count("lin") == 1
+    assert caption == "perplexity over lin's, with 95 % intervals"
+    texts = [text_of(text) for text in drawing.iter(f"{SVG}text")]
+    assert {"1.66 →", "2.20 →", "log", "lin", "mog", "over lin's"} <= set(texts)
 
 
 def test_page_stands_alone(results):
-    figures = [figure(name, seed, seed) for name in ("lin", "log") for seed in (1, 2)]
+    figures = [*seeds("lin", 1, 2), *seeds("log", 1, 2)]
     results(figures, CURVES)
-    found = results([{**each, "profile": profile} for each in figures for profile in ("cpu", "paper")], CURVES, "other")
-    text = html(found)
+    chapters = results(
+        [{**each, "profile": profile} for each in figures for profile in ("cpu", "paper")], CURVES, "other"
+    )
+    text = html(chapters)
     page = ElementTree.fromstring(text)
     ids = [element.get("id") for element in page.iter() if element.get("id")]
     assert len(ids) == len(set(ids)) > 100
@@ -352,42 +463,41 @@ def test_page_stands_alone(results):
     assert set(re.findall(r"url\((.)", text)) == {"#"} and "@import" not in text
     assert {found.strip("#)") for found in re.findall(r"#[\w.-]+\)", text)} <= set(ids)
     assert "color-scheme: light dark" in text and report_figures.INK not in text and "currentColor" in text
-    assert html(found) == text
+    assert html(chapters) == text
 
 
 def test_escaping(results):
     bad = '<b>a|b*"&$x_1$'
-    figures = [figure(bad, seed, seed, corpus="<i>corpus", profile='<u>"p"', config="<script>|", commit="<s>") for
-               seed in (1, 2)]  # fmt: skip
-    curves = [{**CURVES[1], "name": bad, "corpus": "<i>corpus", "profile": '<u>"p"'}]
-    found = results(figures, curves)
-    page = page_of(found)
+    shared = {"corpus": "<i>corpus", "profile": '<u>"p"', "config": "<script>|", "commit": "<s>"}
+    figures = [*seeds(bad, 1, 2, **shared), *seeds("lin", 1, 2, **shared)]
+    curves = [curve(bad, 1, 9.0, **{**shared, "data": "data-<i>corpus"})]
+    chapters = results(figures, curves)
+    page = page_of(chapters)
     assert not {"b", "i", "u", "s", "script"} & {element.tag for element in page.iter()}
-    assert bad in [text_of(cell) for cell in page.iter("th")]
+    assert bad in [text_of(cell) for cell in page.iter("summary")]
     for drawing in pictures_of(page).values():
         assert bad in [text_of(text) for text in drawing.iter(f"{SVG}text")]
-    header, row = rows_of(markdown(found))
-    assert len(header) == len(row) == 4
-    assert row[0] == r'\<b\>a\|b\*"&$x\_1$' and row[1] == r"`<script>\|`" and header[2] == r"\<i\>corpus perplexity"
+    text = markdown(chapters)
+    [header, lin, row] = rows_of(text)
+    assert len(header) == len(row) and row[0] == r'\<b\>a\|b\*"&$x\_1$' and row[-1] == r"`<script>\|`"
+    assert r'**\<i\>corpus, --profile \<u\>"p"**' in text.splitlines()
 
 
-def test_readme(results):
-    found = results([figure("lin", 60.0)])
+# the program
+
+
+def test_put_into(results):
+    chapters = results([figure("lin", 60.0)])
     both = results([figure("log", 99.0)], name="other")
     before = "# Title\r\n\n<!-- toy -->\r\nold\n<!-- /toy -->\nbetween  \n<!-- other -->\n<!-- /other -->\nend"
-    once, unmarked = in_readme(before, both)
-    assert unmarked == [] and in_readme(once, both) == (once, [])
-    assert once.startswith("# Title\r\n\n<!-- toy -->\r\n`--profile cpu`") and "old" not in once
+    once, unmarked = put_into(before, both)
+    assert unmarked == [] and put_into(once, both) == (once, [])
+    assert once.startswith("# Title\r\n\n<!-- toy -->\r\n**swb, --profile cpu**") and "old" not in once
     assert "```\n<!-- /toy -->\nbetween  \n<!-- other -->\n" in once and once.endswith("```\n<!-- /other -->\nend")
     assert once.index("| lin | ") < once.index("between") < once.index("| log | ")
-    assert in_readme(before, found)[0].endswith("between  \n<!-- other -->\n<!-- /other -->\nend")
-    for text in (
-        "no markers",
-        "<!-- toy -->\nno end",
-        "text <!-- toy -->\n<!-- /toy -->",
-        "<!-- /toy -->\n<!-- toy -->",
-    ):
-        assert in_readme(text, found) == (text, ["<!-- toy --> … <!-- /toy -->"])
+    assert put_into(before, chapters)[0].endswith("between  \n<!-- other -->\n<!-- /other -->\nend")
+    for text in ("", "<!-- toy -->\nno end", "text <!-- toy -->\n<!-- /toy -->", "<!-- /toy -->\n<!-- toy -->"):
+        assert put_into(text, chapters) == (text, ["toy"])
 
 
 def run(monkeypatch, *arguments):
@@ -397,22 +507,20 @@ def run(monkeypatch, *arguments):
 
 def test_program(monkeypatch, capsys, results, tmp_path):
     results([figure("lin", 60.0)])
-    found = results([figure("log", 99.0)], name="other")
-    readme = tmp_path / "README.md"
-    readme.write_text("<!-- toy -->\n<!-- /toy -->\n")
-    run(monkeypatch, "--results", tmp_path, "--readme", readme)
-    assert (tmp_path / "report.md").read_text() == markdown(found)
-    assert (tmp_path / "report.html").read_text() == html(found)
-    assert readme.read_text() == in_readme("<!-- toy -->\n<!-- /toy -->\n", found)[0]
+    chapters = results([figure("log", 99.0)], name="other")
+    document = tmp_path / "results.md"
+    document.write_text("<!-- toy -->\n<!-- /toy -->\n")
+    run(monkeypatch, "--results", tmp_path, "--into", document)
+    assert (tmp_path / "report.md").read_text() == markdown(chapters)
+    assert (tmp_path / "report.html").read_text() == html(chapters)
+    assert document.read_text() == put_into("<!-- toy -->\n<!-- /toy -->\n", chapters)[0]
     printed = capsys.readouterr().out.splitlines()
-    assert printed[:3] == [str(tmp_path / name) for name in ("report.html", "report.md", "README.md")][1::-1] + [
-        str(readme)
-    ]
-    assert len(printed) == 4 and "README.md" in printed[3] and "<!-- other -->" in printed[3]
+    assert printed[:3] == [str(tmp_path / name) for name in ("report.md", "report.html", "results.md")]
+    assert len(printed) == 4 and "results.md has no lines" in printed[3] and printed[3].endswith("for other")
     chosen = ("--tables", "other", "--markdown", tmp_path / "new" / "a.md", "--html", tmp_path / "new" / "a.html")
     run(monkeypatch, "--results", tmp_path, *chosen)
-    assert (tmp_path / "new" / "a.md").read_text() == markdown(found[:1])
-    assert (tmp_path / "new" / "a.html").is_file()
+    assert (tmp_path / "new" / "a.md").read_text() == markdown(chapters[:1])
+    assert (tmp_path / "new" / "a.html").is_file() and not list(tmp_path.rglob("*.part"))
 
 
 def without(name, **entry):
@@ -421,17 +529,16 @@ def without(name, **entry):
 
 FILES = {
     "toy.json": {
-        "no json": "[{",
-        "a list": "{}",
-        "object 1": "[1]",
-        "'value'": json.dumps([without("value")]),
-        "object 2 has no 'seed'": json.dumps([without(""), without("", seed="1")]),
-        "provenance has no 'config'": json.dumps([without("", provenance={})]),
+        "is damaged": "[{",
+        "no list": "{}",
+        "object 1 has no 'value'": json.dumps([without("value")]),
+        "object 2 has no 'value'": json.dumps([without(""), without("", value="high")]),
+        "object 1 has no 'config'": json.dumps([without("", provenance={})]),
     },
     "curves/toy.json": {
-        "'corpus'": json.dumps([{"name": "lin"}]),
-        "by update": json.dumps([{**CURVES[0], "valid": {"ppl": {"first": 60.0}}}]),
-        "object 2": json.dumps([CURVES[0], {**CURVES[0], "weights": {"pi_lin1": [0.5]}}]),
+        "no 'corpus'": json.dumps([{"name": "lin"}]),
+        "by update": json.dumps([curve("lin", 1, 9.0, valid={"ppl": {"first": 60.0}})]),
+        "object 2": json.dumps([CURVES[0], curve("lin", 1, 9.0, valid={"ppl": [0.5]})]),
     },
 }
 
@@ -440,24 +547,23 @@ FILES = {
 def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
     results([figure("lin", 60.0)])
     (tmp_path / name).write_text(FILES[name][problem])
-    said = {"no json": "is damaged", "a list": "no list", "object 1": "no list of objects"}.get(problem, problem)
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, "--results", tmp_path)
-    assert str(tmp_path / name) in ended.value.code and said in ended.value.code and "\n" not in ended.value.code
+    assert str(tmp_path / name) in ended.value.code and problem in ended.value.code and "\n" not in ended.value.code
     assert not (tmp_path / "report.md").exists()
 
 
 def test_other_mistakes(monkeypatch, capsys, results, tmp_path):
     results([figure("lin", 60.0)])
     results([], name="other")
-    for arguments, said in {
+    for arguments, parts in {
         ("--results", tmp_path / "none"): ["none", "no results", "table1.sh"],
         ("--results", tmp_path, "--tables", "other"): ["other.json", "no results", "other.sh"],
         ("--results", tmp_path, "--tables", "table9"): ["'table9'", "other toy"],
-        ("--results", tmp_path, "--readme", tmp_path / "none.md"): ["none.md", "No such file"],
+        ("--results", tmp_path, "--into", tmp_path / "none.md"): ["none.md", "No such file"],
         ("--results", tmp_path, "--html", tmp_path / "toy.json" / "a.html"): ["toy.json"],
     }.items():
         with pytest.raises(SystemExit) as ended:
             run(monkeypatch, *arguments)
         shown = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
-        assert all(part in shown for part in said) and "\n" not in shown, shown
+        assert all(part in shown for part in parts) and "\n" not in shown, shown

@@ -13,7 +13,7 @@ from fairseq_commands import ALL_SENTENCES, USER_DIR, awaited, fairseq, later, l
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import KERNELS
-from fairseq_kernels.criterions.kernel_mixture_cross_entropy import KernelMixtureCrossEntropy
+from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.models import KernelTransformer
 
 # data, options
@@ -175,7 +175,7 @@ model:
     losses = [line["loss"] for line in logged(result, "valid")]
     assert losses and math.isfinite(losses[-1])
     saved = torch.load(tmp_path / "saved" / "checkpoint_last.pt", weights_only=True)["model"]
-    assert saved["decoder.output_projection.context_maps"].shape == (2, 16, 16)
+    assert saved["decoder.output_projection.latent_projection"].shape == (2, 16, 16)
 
 
 # architectures

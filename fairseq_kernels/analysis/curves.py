@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Dict, Optional
 
-from .plotting import file_pyplot
+from .plotting import end_labels, file_pyplot, log_scale
 from .training_log import read_curves
 
 
@@ -27,20 +27,25 @@ def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]]
     mixtures = {name: curves for name, curves in weights.items() if curves}
     figure, axes = pyplot.subplots(1, 1 + len(mixtures), figsize=(6 + 4.5 * len(mixtures), 4.2), squeeze=False)
     [perplexity, *others] = axes[0]
-    for name, path in logs.items():
-        curve = read_curves(path, "valid").get("ppl", {})
-        perplexity.plot(list(curve), list(curve.values()), marker="o", markersize=3, label=name)
+    validation = {name: read_curves(path, "valid").get("ppl", {}) for name, path in logs.items()}
     for name, value in (baselines or {}).items():
-        perplexity.axhline(value, color="grey", linestyle="--", label=f"{name} {value:.0f}")
-    perplexity.set(xlabel="update", ylabel="validation perplexity", yscale="log")
-    perplexity.legend()
+        perplexity.axhline(value, color="grey", linestyle="--")
+        perplexity.text(0.5, value, f"{name} {value:.0f}", transform=perplexity.get_yaxis_transform(), va="bottom")
+    perplexity.set(xlabel="update", ylabel="validation perplexity")
+    draw(perplexity, validation, log=True)
     for axis, (name, curves) in zip(others, mixtures.items()):
-        for key, curve in curves.items():
-            axis.plot(list(curve), list(curve.values()), label=key[len("pi_") :])
         axis.set(xlabel="update", ylabel="mean mixture weight", ylim=(0, 1), title=name)
-        axis.legend()
+        draw(axis, {key.removeprefix("pi_"): curve for key, curve in curves.items()})
     figure.tight_layout()
     figure.savefig(out, dpi=120)
+
+
+def draw(axis, curves: Dict[str, Dict[int, float]], log: bool = False) -> None:
+    """Curves by update, each with its name at its end."""
+    drawn = {name: axis.plot(list(curve), list(curve.values()), ".-") for name, curve in curves.items() if curve}
+    if log:
+        log_scale(axis)
+    end_labels(axis, {name: line for name, [line] in drawn.items()})
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from .. import fairseq_plugin  # noqa: F401  (registers the models)
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
 
@@ -59,8 +60,8 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         moved = utils.move_to_cuda(batch) if device == "cuda" else batch
         features, _ = model(**moved["net_input"], features_only=True)
         for block, vectors, words in zip(batch["id"].tolist(), features.float().cpu(), batch["target"]):
-            kept = words != task.target_dictionary.pad()
-            blocks[block] = vectors[kept], words[kept]
+            counted = words != task.target_dictionary.pad()
+            blocks[block] = vectors[counted], words[counted]
     features, words = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
     return Reading(
         model.output_layer_module.cpu().float(), task.target_dictionary, features, words, positions(words, task)

@@ -1,91 +1,139 @@
-"""What the criterions share: the loss comes from the model's forward, where its output layer computes it."""
+"""The criterion of every output layer: the loss comes from the model's forward, where the layer computes it."""
 
 import math
-from typing import Dict, Tuple
+from dataclasses import dataclass, field
+from typing import Optional
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
-from torch import Tensor
+from omegaconf import II
 
+from ..layer_names import CRITERIONS
 from ..models.kernel_model import LossRequest
-from ..output_layers import OutputLayer
 
 TOP = 10  # words: the error rate of de Brebisson & Vincent (2016, Table 5)
+# what a log has of every layer; all else is what the layer observes
+EVERY = ("loss", "nll_loss", "ntokens", "nsentences", "sample_size", "top10_errors")
+
+
+@dataclass
+class OutputLayerCriterionConfig(FairseqDataclass):
+    label_smoothing: float = field(default=0.0, metadata={"help": "epsilon for label smoothing, 0 means none"})
+    pi_variance_weight: float = field(
+        default=0.0, metadata={"help": "rho of Eq. 14: weight of the mixture weights' variance; no effect for K = 1"}
+    )
+    report_top10_error: bool = field(
+        default=False, metadata={"help": "log in validation how often the target is not among the ten likeliest words"}
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
 
 
 class OutputLayerCriterion(FairseqCriterion):
-    """-sum_n log p(y_n), by the output layer of a model of this package (the trainer divides by the tokens).
+    """The loss of a model's output layer, in nats (the trainer divides by the tokens).
 
-    Logs fairseq's loss and perplexity, and in validation, with ``top10``, ``top10_error``: the share of tokens whose
-    target is not among the ten most probable words.
+    Logs fairseq's loss and perplexity, the means over tokens of what the layer observes (``OutputLayer.observe``), and
+    in validation, if asked for or of the spherical family, ``top10_error``: the share of tokens whose target is not
+    among the ten most probable words.
 
-    A subclass says which layers it fits: :meth:`fits` and ``needs``.
+    A subclass names the layer: :attr:`layer_name`, one of ``layer_names.CRITERIONS``.
     """
 
-    needs: str  # what an unfit model is told
+    layer_name: str
 
-    def __init__(self, task, sentence_avg: bool, label_smoothing: float = 0.0, top10: bool = False):
+    def __init__(self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False):
         super().__init__(task)
         if not 0 <= label_smoothing < 1:
             raise SystemExit(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
-        self.sentence_avg, self.label_smoothing, self.top10 = sentence_avg, label_smoothing, top10
+        if not 0 <= pi_variance_weight < math.inf:
+            raise SystemExit(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
+        spherical = self.layer_name not in ("kernels", "kerbs")
+        if label_smoothing and spherical:
+            raise SystemExit(
+                f"fairseq_kernels: error: --label-smoothing {label_smoothing} is not allowed with --criterion "
+                f"{CRITERIONS[self.layer_name]}: it needs every word's log-probability, which a spherical loss never "
+                "computes; leave it out"
+            )
+        if pi_variance_weight and self.layer_name != "kernels":
+            raise SystemExit(
+                f"fairseq_kernels: error: --pi-variance-weight {pi_variance_weight} has no meaning with --criterion "
+                f"{CRITERIONS[self.layer_name]}: --output-layer {self.layer_name} has no mixture weights; leave it out"
+            )
+        self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
+        self.pi_variance_weight, self.top10 = pi_variance_weight, report_top10_error or spherical
 
-    def fits(self, layer: OutputLayer) -> bool:
-        """Whether the criterion is the loss of this layer."""
-        raise NotImplementedError
+    @classmethod
+    def build_criterion(cls, cfg, task):
+        """As fairseq's; the model, which is built before, has told the task its output layer."""
+        cls.check_layer(getattr(task, "output_layer_name", None))
+        return super().build_criterion(cfg, task)
 
-    def extra_loss(self, layer: OutputLayer, output: Dict[str, Tensor], kept: Tensor) -> Tuple[Tensor, Dict]:
-        """A loss (B, T) to add, or None, and more sums over tokens to log."""
-        return None, {}
+    @classmethod
+    def check_layer(cls, name: Optional[str]) -> None:
+        """
+        Raises:
+            SystemExit: the criterion isn't that of the output layer ``name``; None stands for fairseq's own.
+        """
+        if name == cls.layer_name:
+            return
+        if name is None:
+            there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
+        else:
+            there = f"--output-layer {name}: choose --criterion {CRITERIONS[name]}, or --output-layer {cls.layer_name}"
+        raise SystemExit(
+            f"fairseq_kernels: error: --criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}"
+        )
 
     def forward(self, model, sample, reduce=True):
         """Loss in nats (a scalar, or a token each for ``reduce=False``), sample size and logging output."""
-        layer = getattr(model, "output_layer_module", None)
-        if layer is None or not self.fits(layer):
-            found = f"{type(layer).__name__} as output layer" if layer is not None else "fairseq's own output layer"
-            raise SystemExit(
-                f"fairseq_kernels: error: --criterion {self.registered_name} doesn't fit this model, which has "
-                f"{found}: {self.needs}"
-            )
+        self.check_layer(getattr(getattr(model, "output_layer_module", None), "name", None))
         target = sample["target"]
         ranked = self.top10 and not model.training
         request = LossRequest(target, self.padding_idx, self.label_smoothing, "sum" if reduce else "none", ranked)
         output = model(**sample["net_input"], loss_request=request)
-        loss, kept = output["loss"], target.ne(self.padding_idx)
-        extra, sums = self.extra_loss(layer, output, kept)
-        if extra is not None:
-            loss = loss + (extra.sum() if reduce else extra)
-        if ranked:
-            sums["top10_errors"] = ((output["ranks"] >= TOP) & kept).sum()
+        loss, counted = output.loss, target.ne(self.padding_idx)
+        if self.pi_variance_weight and "pi_variance" in output.observed:
+            penalty = self.pi_variance_weight * output.observed["pi_variance"] * counted
+            loss = loss + (penalty.sum() if reduce else penalty)
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {
             "loss": loss.data,
-            "nll_loss": output["nll_loss"].data,
             "ntokens": sample["ntokens"],
             "nsentences": target.size(0),
             "sample_size": sample_size,
-            **{name: value.data for name, value in sums.items()},
+            **{name: (value.data * counted).sum() for name, value in output.observed.items()},
         }
+        if output.nll is not None:
+            logging_output["nll_loss"] = output.nll.data
+        if output.ranks is not None:
+            logging_output["top10_errors"] = ((output.ranks >= TOP) & counted).sum()
         return (loss if reduce else loss.view(-1)), sample_size, logging_output
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
-        """Loss and perplexity as fairseq's criterions (base 2), and top10_error."""
-        ntokens, sample_size = total(logging_outputs, "ntokens"), total(logging_outputs, "sample_size")
-        metrics.log_scalar("loss", total(logging_outputs, "loss") / sample_size / math.log(2), sample_size, round=3)
-        nll = total(logging_outputs, "nll_loss") / ntokens / math.log(2)
-        metrics.log_scalar("nll_loss", nll, ntokens, round=3)
-        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        if any("top10_errors" in log for log in logging_outputs):
-            metrics.log_scalar("top10_error", total(logging_outputs, "top10_errors") / ntokens, ntokens, round=4)
+        """Loss and perplexity as fairseq's criterions (base 2), means of what the layer observes, and top10_error."""
+
+        def total(key: str):
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        names = sorted({name for log in logging_outputs for name in log})
+        ntokens, sample_size = total("ntokens"), total("sample_size")
+        metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
+        if "nll_loss" in names:
+            metrics.log_scalar("nll_loss", total("nll_loss") / ntokens / math.log(2), ntokens, round=3)
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        for name in names:
+            if name not in EVERY:
+                mean = total(name) / ntokens
+                metrics.log_scalar(name, mean, ntokens, round=4)
+                if name == "pi_variance":
+                    # Table 2's "Variance" fits percentage points squared
+                    metrics.log_scalar("pi_variance_pp2", 1e4 * mean, ntokens, round=2)
+        if "top10_errors" in names:
+            metrics.log_scalar("top10_error", total("top10_errors") / ntokens, ntokens, round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         """All values are sums over tokens."""
         return True
-
-
-def total(logging_outputs, key: str):
-    """A logged value's sum over batches and processes."""
-    return sum(log.get(key, 0) for log in logging_outputs)

@@ -1,87 +1,58 @@
-"""The report's tables of ``scripts/table4.sh`` and ``scripts/linear_weight.sh``, from their figures in ``results/``."""
+"""The report's chapters that are no table of trainings: close words, the weight of lin, the speed of training."""
 
+import functools
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple
+
+import pandas
 
 from ..analysis.disambiguation import interval
-from .summaries import FIGURE, RUN, made, read, told_by_origin, unique
+from .chapters import Chapter, Number, Part, made, marked_rows, title, unique
+from .report_figures import Picture, bars
+from .results import load
+from .summaries import FIGURE, data_frame, read
 from .tables import load_table
 
-HEADS = ["", *list(RUN)[1:]]  # of a figure's run
+POSITIONS = ("0", "1", "5", "20+")
 
 
-class Number(NamedTuple):
-    """As it is shown, and the figures that it comes from."""
-
-    text: str
-    figures: List[Dict]
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class AnalysisTable(NamedTuple):
-    """A table of the report: cells are texts or :class:`Number`; ``made`` says how, ``command`` by which commands."""
-
-    name: str
-    title: str
-    source: str
-    note: str
-    header: List[str]
-    rows: List[List]
-    made: str
-    command: str
-
-
-def table4(figures: List[Dict]) -> Tuple[List[str], List[List]]:
+def table4(figures: pandas.DataFrame) -> pandas.DataFrame:
     """A row a model and baseline: accuracy and log-likelihood, with the differences from lin."""
-    header = [*HEADS, "against lin of", "accuracy, %", "− lin's", "log-likelihood, nats", "− lin's"]
-    models: Dict[Tuple, Dict] = {}
-    for figure in figures:
-        run = *of_run(figure), figure["baseline"]
-        models.setdefault(run, {})[figure["metric"]] = figure
-    rows = []
-    for run, found in models.items():
-        rows.append([*run])
-        for metric, unit, digits in (("cluster_accuracy", 100, 1), ("cluster_log_likelihood", 1, 3)):
-            figure = found[metric]
-            rows[-1].append(Number(f"{unit * figure['value']:.{digits}f}", [figure]))
-            rows[-1].append(interval(figure["difference"], unit, digits + 1) if figure["difference"] else "")
-    return header, rows
+    lines = []
+    for run, of_run in figures.groupby(["name", "seed", "baseline"], sort=False):
+        lines.append(dict(zip(("", "seed", "against lin of"), map(str, run))))
+        for metric, head, unit, digits in (
+            ("cluster_accuracy", "accuracy, %", 100, 1),
+            ("cluster_log_likelihood", "log-likelihood, nats", 1, 3),
+        ):
+            [figure] = of_run.entry[of_run.metric == metric]
+            lines[-1][head] = Number(f"{unit * figure['value']:.{digits}f}", [figure])
+            lines[-1][f"{head} − lin's"] = figure["difference"] and interval(figure["difference"], unit, digits + 1)
+    return pandas.DataFrame(lines).fillna("")
 
 
-def linear_weight(figures: List[Dict]) -> Tuple[List[str], List[List]]:
+def linear_weight(figures: pandas.DataFrame) -> pandas.DataFrame:
     """A row a mixture and seed: the mean, how often it is above one half, by position and by rank."""
-    every = {row["of"] for figure in figures for row in figure["details"]["by_rank"]}  # corpora differ in the last one
-    positions, ranks = ("0", "1", "5", "20+"), sorted(every, key=lambda of: [int(end) for end in of.split("-")])
-    header = [*HEADS, "mean", "above 0.5", *(f"at word {place}" for place in positions)]
-    header += [f"rank {rank}" for rank in ranks]
-    rows = []
-    for figure in figures:
+    lines = []
+    for name, figure in zip(figures.name, figures.entry):
         details = figure["details"]
-        places = {row["of"]: row["mean"] for row in (*details["by_position"], *details["by_rank"])}
-        each = [places.get(name) for name in (*positions, *ranks)]
-        rows.append([*of_run(figure), Number(f"{figure['value']:.3f}", [figure])])
-        rows[-1].append(f"{100 * details['above_half']:.1f} %")
-        rows[-1] += ["" if mean is None else f"{mean:.2f}" for mean in each]
-    return header, rows
+        means = {f"at word {row['of']}": row["mean"] for row in details["by_position"] if row["of"] in POSITIONS}
+        means |= {f"rank {row['of']}": row["mean"] for row in details["by_rank"]}  # None: of no words
+        line = {"": name, "seed": str(figure["seed"]), "mean": Number(f"{figure['value']:.3f}", [figure])}
+        line["above 0.5"] = f"{100 * details['above_half']:.1f} %"
+        lines.append({**line, **{head: "" if mean is None else f"{mean:.2f}" for head, mean in means.items()}})
+    return pandas.DataFrame(lines).fillna("")
 
 
-def of_run(figure: Dict) -> List[str]:
-    return [str(figure[name]) for name in RUN]
-
-
-class Kind(NamedTuple):
-    """Of an analysis: what is read of it, and how it is shown."""
-
+class Analysis(NamedTuple):
     title: str
     source: str
     note: str
-    rows: Callable
+    table: Callable[[pandas.DataFrame], pandas.DataFrame]
 
 
 ANALYSES = {
-    "table4": Kind(
+    "table4": Analysis(
         "Choosing among close words",
         "Gao et al. 2019, Table 4",
         "Clusters of close words by inner product of lin's projection matrix: how often, and how surely, a model finds "
@@ -89,7 +60,7 @@ ANALYSES = {
         "clusters, and sentences in the paper's form, are in the folder table4.",
         table4,
     ),
-    "linear_weight": Kind(
+    "linear_weight": Analysis(
         "Where the weight of lin goes",
         "Gao et al. 2019, section 4.4: always above 50 %",
         "Total weight of the linear components: its mean over the words of the text, by place in the line (from 0) and "
@@ -97,23 +68,53 @@ ANALYSES = {
         linear_weight,
     ),
 }
+SPEED = {"training_speed": "Speed of training", "training_speed_cpu_profile": "Speed of training, CPU profile's sizes"}
 
 
-def load_analyses(folder: Path, names: Sequence[str] = ()) -> List[AnalysisTable]:
-    """Those that have results; of the named ones all must.
+def load_analysis(folder: Path, name: str) -> List[Chapter]:
+    """The chapter, or none if it has no results.
 
     Raises:
-        ValueError: a named one hasn't, or a file isn't what the scripts write.
+        ValueError: its file isn't what the scripts write.
     """
-    found = []
-    for name in names or ANALYSES:
-        path, kind = folder / f"{name}.json", ANALYSES[name]
-        figures = read(path, FIGURE)
-        if not figures and names:
-            raise ValueError(f"{path} has no results; bash scripts/{name}.sh makes them")
-        if figures:
-            figures = told_by_origin(load_table("table3"), figures).figures
-            header, rows = kind.rows(figures)
-            command = "\n".join(unique(figure["command"] for figure in figures))
-            found.append(AnalysisTable(name, kind.title, kind.source, kind.note, header, rows, made(figures), command))
-    return found
+    analysis, entries = ANALYSES[name], read(folder / f"{name}.json", FIGURE)
+    if not entries:
+        return []
+    figures = data_frame(entries, load_table("table3"))
+    parts = []
+    for (profile, corpus), of_part in figures.groupby(["profile", "corpus"]):
+        shown, commands = [analysis.table(of_part)], "\n".join(unique(of_part.command))
+        parts.append(Part(title(corpus, profile), shown, marked_rows(of_part), made(of_part), commands))
+    return [Chapter(name, *analysis[:3], parts)]
+
+
+def load_speed(folder: Path, name: str) -> List[Chapter]:
+    """Of the benchmark's records, a part each, the newest first.
+
+    Raises:
+        ValueError: its file isn't what the benchmark writes.
+    """
+    path = folder / f"{name}.json"
+    try:
+        parts = [speed_part(record) for record in reversed(load(path))]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: a record lacks {error}; scripts/benchmark_training.py writes them") from error
+    note = "Whole training steps, every row of a table in one run; memory above that before the steps."
+    return [Chapter(name, SPEED[name], "beyond the papers", note, parts)] if parts else []
+
+
+def speed_part(record: Dict) -> Part:
+    origin, settings = record["made"], record["settings"]
+    rows = pandas.DataFrame(record["rows"])
+    heads = {"row": "", "words": "V or data", "words_per_second": "words/s", "speed_ratio": "over the first row's",
+             "mebibytes": "MiB"}  # fmt: skip
+    shown = rows[list(heads)].rename(columns=heads).astype(str)
+    speed = rows.pivot_table(index="row", columns="words", values="words_per_second", sort=False)
+    pictures = [
+        Picture(f"V or data: {words}", functools.partial(bars, values=speed[[words]], xlabel="words per second"))
+        for words in speed
+    ]
+    machine = f"{origin['processor']}, threads {origin['threads']}"
+    batches = f"batches of {settings['batch_size']} × {settings['length']} words"
+    sentence = f"Made at commit {origin['commit']}, {origin['date']}; {machine}, {batches}."
+    return Part("", [shown], made=sentence, command=record["command"], pictures=pictures)

@@ -51,6 +51,8 @@ def call(command: Callable[[], object], arguments: List[str], log: Path) -> obje
     Raises:
         Failed: it ended with an error.
     """
+    from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
+
     sys.argv = ["fairseq", *arguments, "--user-dir", USER_DIR]
     try:
         return command()

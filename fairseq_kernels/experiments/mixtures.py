@@ -18,7 +18,7 @@ from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
-from .summaries import told_by_origin
+from .summaries import data_frame
 from .tables import load_table
 from .workflow import Work, Workflow, end, interruptible, parse, run_table, say
 
@@ -78,8 +78,9 @@ def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
     figures = results.load(folder / "linear_weight.json")
     figures = [f for f in figures if (f["corpus"], f["provenance"]["data"], f["profile"]) == this]
     several = len({f["seed"] for f in figures}) > 1
-    shown = told_by_origin(load_table("table3"), figures).figures
-    named = {f["name"] + (f" seed {f['seed']}" if several else ""): f["details"] for f in shown}
+    shown = data_frame(figures, load_table("table3"))
+    names = shown.name + (" seed " + shown.seed.astype(str) if several else "")
+    named = dict(zip(names, shown.details))
     linear_weight.plot(named, folder / f"linear_weight-{corpus.name}-{profile}.svg")
 
 

@@ -13,93 +13,109 @@ import jinja2
 from ..analysis.markdown import escaped, markdown_table
 from ..errors import one_line_errors
 from . import tables
-from .analyses import ANALYSES, AnalysisTable, load_analyses
-from .report_figures import pictures
-from .summaries import METRICS, Results, Section, load_results, summaries
+from .analyses import ANALYSES, SPEED, load_analysis, load_speed
+from .chapters import Chapter, Part, chapter, in_order
+from .summaries import load_results
+from .verdicts import VERDICTS, load_verdicts
+
+
+def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
+    """What the folder has results of, in the report's order; of the named ones all must.
+
+    Raises:
+        ValueError: a name is unknown or has no results, or a file isn't what the scripts write.
+    """
+    known = [VERDICTS, *tables.names(), *ANALYSES, *SPEED]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
+    results = [load_results(folder / f"{name}.json", tables.load_table(name)) for name in tables.names()]
+    results = [found for found in results if len(found.figures)]
+    chapters = in_order(
+        [chapter(found) for found in results]
+        + [found for name in ANALYSES for found in load_analysis(folder, name)]
+        + [found for name in SPEED for found in load_speed(folder, name)]
+    )
+    chapters = load_verdicts(folder, results) + chapters
+    for name in names:
+        if name not in [chapter.name for chapter in chapters]:
+            raise ValueError(f"{folder / name}.json has no results; bash scripts/{name}.sh makes them")
+    if not chapters:
+        raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
+    return [chapter for chapter in chapters if chapter.name in names or not names]
 
 
 def origin(figure: Dict) -> Dict[str, str]:
     """How one figure was made, by name."""
-    told = {"measured": f"{figure['metric']} of {figure['name']} on {figure['corpus']}, {figure['split']}"}
+    lines = {"measured": f"{figure['metric']} of {figure['name']} on {figure['corpus']}, {figure['split']}"}
     for name, value in {**figure, **figure["provenance"]}.items():
         if isinstance(value, dict):
             value = ", ".join(f"{key} {item}" for key, item in value.items())
-        if name not in ("name", "corpus", "split", "metric", "paper", "provenance", "details"):
-            told[name] = "none" if value is None else str(value)
-    return told
+        if name not in ("name", "corpus", "split", "metric", "paper", "provenance", "details", "valid_curve"):
+            lines[name] = "none" if value is None else str(value)
+    return lines
 
 
-def markdown(all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()) -> str:
+def markdown(chapters: Sequence[Chapter]) -> str:
     """The report as Markdown."""
-    text = "# Tables\n"
-    for results in all_results:
-        table = results.table
-        text += f"\n## {escaped(table.title)} ({escaped(table.source)})\n\n"
-        text += f"{escaped(table.note)}\n\n{body(results)}" if table.note else body(results)
-    for table in analyses:
-        text += f"\n## {escaped(table.title)} ({escaped(table.source)})\n\n"
-        text += f"{escaped(table.note)}\n\n{analysis_body(table)}"
+    text = "# Results\n"
+    for each in chapters:
+        source = f" ({escaped(each.source)})" if each.source else ""
+        note = f"{escaped(each.note)}\n\n" if each.note else ""
+        text += f"\n## {escaped(each.title)}{source}\n\n{note}{body(each)}"
     return text
 
 
-def analysis_body(table: AnalysisTable) -> str:
-    rows = [[escaped(str(cell)) for cell in row] for row in table.rows]
-    return f"{markdown_table(table.header, rows)}\n{escaped(table.made)} Made by:\n\n```\n{table.command}\n```\n"
+def body(chapter: Chapter) -> str:
+    """A chapter in Markdown, without its heading."""
+    return "\n".join(part_in_markdown(part) for part in chapter.parts)
 
 
-def body(results: Results) -> str:
-    """A table in Markdown, without its heading."""
-    return "\n".join(section_in_markdown(part, results.table.source) for part in summaries(results))
+def part_in_markdown(part: Part) -> str:
+    blocks = [f"**{escaped(part.title)}**\n"] if part.title else []
+    for table in part.tables:
+        rows = [[code(cell) if head == "options" else escaped(str(cell)) for head, cell in zip(table.columns, row)]
+                for row in table.values]  # fmt: skip
+        blocks.append(markdown_table(list(map(escaped, table.columns)), rows))
+    if part.notes:
+        blocks.append("".join(f"- {escaped(sentence)}\n" for sentence in part.notes))
+    if part.command:
+        blocks.append(f"{escaped(part.made)} Command:\n\n```\n{part.command}\n```\n")
+    return "\n".join(blocks)
 
 
-def section_in_markdown(part: Section, source: str) -> str:
-    header = ["", "options"]
-    for column in part.columns:
-        header += [escaped(column.label), "paper, its own data"][: 1 + (column in part.papers)]
-    rows = []
-    for line in part.lines:
-        rows.append([escaped(line.name), f"`{line.options}`".replace("|", r"\|") if line.options else ""])
-        for column in part.columns:
-            cell = line.cells.get(column)
-            rows[-1] += [str(cell or ""), cell.paper if cell else ""][: 1 + (column in part.papers)]
-    text = f"`--profile {part.profile}`{f'; paper: {escaped(source)}' if part.papers else ''}\n\n"
-    text += markdown_table(header, rows)
-    if part.missing:
-        text += f"\nnot run: {escaped(', '.join(part.missing))}\n"
-    if part.mixtures:
-        rows = []
-        for line, corpus, weights in part.mixtures:
-            each = ", ".join(f"{name[len('pi_') :]} {cell}" for name, cell in weights.items() if "variance" not in name)
-            rows.append([*map(escaped, (line.name, corpus, each)), str(weights.get("pi_variance_pp2", ""))])
-        text += "\n" + markdown_table(["", "corpus", "mean mixture weights", METRICS["pi_variance_pp2"][0]], rows)
-    text += "\n" + "".join(f"- {escaped(sentence)}\n" for sentence in part.spread)
-    return f"{text}\n{escaped(part.made)} One row's command:\n\n```\n{part.command}\n```\n"
+def code(options: str) -> str:
+    return f"`{options}`".replace("|", r"\|") if options else ""
 
 
-def in_readme(
-    text: str, all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()
-) -> Tuple[str, List[str]]:
-    """The text with each table between its lines ``<!-- TABLE -->`` and ``<!-- /TABLE -->``; and such lines as it
-    doesn't have."""
+def put_into(text: str, chapters: Sequence[Chapter]) -> Tuple[str, List[str]]:
+    """The text with each chapter between its lines ``<!-- NAME -->`` and ``<!-- /NAME -->``; and the names of those
+    that it has no such lines for."""
     unmarked = []
-    bodies = {results.table.name: body(results) for results in all_results}
-    bodies.update({table.name: analysis_body(table) for table in analyses})
-    for name, content in bodies.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    for each in chapters:
+        content = body(each)
+        begin, end = f"<!-- {each.name} -->", f"<!-- /{each.name} -->"
         marked = re.compile(rf"^({begin}[ \t\r]*\n).*?^({end}[ \t\r]*)$", flags=re.M | re.S)
-        text, count = marked.subn(lambda found, content=content: found[1] + content + found[2], text)
-        unmarked += [] if count else [f"{begin} … {end}"]
+        text, count = marked.subn(lambda match, content=content: match[1] + content + match[2], text)
+        unmarked += [] if count else [each.name]
     return text, unmarked
 
 
-def html(all_results: Sequence[Results], analyses: Sequence[AnalysisTable] = ()) -> str:
+def html(chapters: Sequence[Chapter]) -> str:
     """The report as a page that needs no other file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    found = [(results, [(part, pictures(results, part)) for part in summaries(results)]) for results in all_results]
-    page = environment.get_template("report.html")
-    return page.render(found=found, analyses=analyses, METRICS=METRICS, origin=origin)
+    return environment.get_template("report.html").render(chapters=chapters, origin=origin)
+
+
+def write(path: Path, text: str) -> None:
+    """Beside it, then renamed; bytes keep the line ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(text.encode())
+    part.replace(path)
+    print(path)
 
 
 def main() -> None:
@@ -108,34 +124,25 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
     parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")
     parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
-    parser.add_argument("--readme", type=Path, help="puts TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->")
+    parser.add_argument(
+        "--into", "--readme", type=Path, metavar="FILE",
+        help="a Markdown file; puts TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->",
+    )  # fmt: skip
     args = parser.parse_args()
     unmarked = []
     with one_line_errors():
-        known = [*tables.names(), *ANALYSES]
-        for name in args.tables:
-            if name not in known:
-                raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
-        named = [name for name in args.tables if name not in ANALYSES]
-        found = load_results(args.results, named) if named or not args.tables else []
-        named = [name for name in args.tables if name in ANALYSES]
-        analyses = load_analyses(args.results, named) if named or not args.tables else []
-        if not (found or analyses):
-            raise ValueError(f"{args.results} has no results of a table; bash scripts/table1.sh makes some")
-        written = {args.markdown or args.results / "report.md": markdown(found, analyses)}
-        written[args.html or args.results / "report.html"] = html(found, analyses)
-        try:
-            if args.readme is not None:
-                readme = args.readme.read_bytes().decode()  # bytes keep the line ends
-                written[args.readme], unmarked = in_readme(readme, found, analyses)
-            for path, text in written.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text.encode())
-                print(path)
-        except OSError as error:
-            parser.error(f"{error.filename}: {error.strerror}; give files that you may read and write")
+        chapters = load_chapters(args.results, args.tables)
+        written = {args.markdown or args.results / "report.md": markdown(chapters)}
+        written[args.html or args.results / "report.html"] = html(chapters)
+    try:
+        if args.into is not None:
+            written[args.into], unmarked = put_into(args.into.read_bytes().decode(), chapters)
+        for path, text in written.items():
+            write(path, text)
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}; give files that you may read and write")
     if unmarked:
-        print(f"{args.readme} has no lines {', '.join(unmarked)}; these tables were not put into it")
+        print(f"{args.into} has no lines <!-- NAME --> and <!-- /NAME --> for {', '.join(unmarked)}")
 
 
 if __name__ == "__main__":

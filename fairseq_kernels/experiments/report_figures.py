@@ -1,105 +1,108 @@
-"""The report's drawings, as SVG in the page's own colours: learning curves, mixture weights, seeds."""
+"""The report's drawings, as SVG in the page's own colours."""
 
+import functools
 import io
 import math
 import re
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, List, NamedTuple
 
+import numpy
+import pandas
 from markupsafe import Markup
 
-from ..analysis.plotting import file_pyplot
-from .summaries import Cell, Results, Section, unique
+from ..analysis.plotting import end_labels, file_pyplot, log_scale
 
 INK = "#010203"  # a colour that nothing else has: becomes the page's own, light or dark
 STYLE = {
     **{f"{name}color": INK for name in ("text.", "axes.edge", "axes.label", "xtick.", "ytick.")},
     **{"text.parse_math": False, "font.sans-serif": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": ""},
-    **{"figure.constrained_layout.use": True, "legend.frameon": False, "lines.linewidth": 1.2},
+    **{"figure.constrained_layout.use": True, "legend.frameon": False, "lines.linewidth": 1.2, "font.size": 9},
+    **{"axes.spines.top": False, "axes.spines.right": False},
 }
-LINES = ("-", "--", ":")
+WIDTH = 4.6  # inches: shown on a telephone with hardly smaller letters
+ROW = 0.32  # inches: the height of a row
+SHOWN = (0.8, 1.4)  # of the baseline; what lies outside is written at the edge
+BELOW = 0.35  # rows: the paper's figure is so much lower than ours
+PLOTTED = 4  # curves in a plot, beside the baseline's
 
 
-def pictures(results: Results, part: Section) -> List[Tuple[str, Markup]]:
-    """Captions and drawings of a section: learning curves, mixture weights, seeds."""
-    names = [line.name for line in part.lines]
-    runs = [curve for curve in results.curves if curve["profile"] == part.profile and curve["name"] in names]
-    runs.sort(key=lambda curve: (names.index(curve["name"]), curve["seed"]))
-    drawn, prefix = [], re.sub(r"\W+", "-", f"{results.table.name}-{part.profile}")
+class Picture(NamedTuple):
+    """``draw(pyplot)`` makes the figure."""
 
-    def draw(caption, *arguments):
-        drawn.append((caption, drawing(f"{prefix}-{len(drawn)}-", *arguments)))
+    caption: str
+    draw: Callable
 
-    for corpus in unique(curve["corpus"] for curve in runs):
-        learning = [curve for curve in runs if curve["corpus"] == corpus and curve["ppl"]]
-        mixtures = [curve for curve in runs if curve["corpus"] == corpus and curve["weights"]]
-        if learning:
-            draw(f"Validation perplexity on {corpus} over updates, a line a run", learning_curves, learning, names)
-        if mixtures:
-            caption = f"Mean mixture weights on {corpus} over updates, in training; dashed and dotted: further seeds"
-            draw(caption, mixture_weights, mixtures)
-    for column in part.columns:
-        cells = {line.name: line.cells[column] for line in part.lines if column in line.cells}
-        if column.metric != "minutes" and any(len(cell.values) > 1 for cell in cells.values()):
-            draw(f"{column.label}: a dot a seed; on the right its difference to the row's mean", seeds, cells)
-    return drawn
+    def svg(self, prefix: str) -> Markup:
+        """In the page's colours; ``prefix`` tells its ids from other drawings'."""
+        pyplot, out = file_pyplot(), io.StringIO()
+        with pyplot.rc_context(STYLE):
+            figure = self.draw(pyplot)
+            nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+            pyplot.close(figure)
+        svg = out.getvalue()
+        svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+        return Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
 
 
-def drawing(prefix: str, draw, *arguments) -> Markup:
-    """``draw(pyplot, ...)``'s figure as SVG in the page's colours; ``prefix`` tells its ids from other drawings'."""
-    pyplot, out = file_pyplot(), io.StringIO()
-    with pyplot.rc_context(STYLE):
-        figure = draw(pyplot, *arguments)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
-        pyplot.close(figure)
-    svg = out.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    return Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
+def points(pyplot, rows: pandas.DataFrame, base: str):
+    """Ours with intervals, and the paper's, each over its own baseline.
 
-
-def learning_curves(pyplot, runs: List[Dict], names: List[str]):
-    figure, axis = pyplot.subplots(figsize=(9, 4.2))
-    for run in runs:
-        place = names.index(run["name"])
-        style = {"color": f"C{place % 10}", "linestyle": LINES[place // 10 % len(LINES)], "marker": "."}
-        axis.plot(list(run["ppl"]), list(run["ppl"].values()), label=run["name"], **style)
-    axis.set(xlabel="update", ylabel="validation perplexity")
-    axis.set_yscale("log", subs=(1.5, 2, 3, 5, 7))
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_minor_formatter("{x:g}")
-    handles, labels = axis.get_legend_handles_labels()
-    entries = dict(zip(labels, handles))
-    figure.legend(entries.values(), entries, loc="outside right upper")
+    Args:
+        rows: ``mean``, ``low``, ``high``, ``paper`` and the figures (``entries``), by name.
+        base: the baseline's name.
+    """
+    unit, heights = rows["mean"][base], pandas.Series(numpy.arange(len(rows)), rows.index)
+    ours, papers = rows["mean"] / unit, rows.paper / rows.paper[base]
+    figure, axis = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * len(rows)))
+    axis.axvline(1, color="grey", linewidth=0.6)
+    for name, entries in rows.entries.items():
+        axis.plot([entry["value"] / unit for entry in entries], [heights[name]] * len(entries), "|C0", alpha=0.5)
+    half = (rows.high - rows["mean"]).fillna(0) / unit
+    axis.errorbar(ours, heights, xerr=half, fmt="oC0", markersize=4, label="here")
+    if papers.notna().any():
+        label = "the paper's, over its own"
+        axis.plot(papers, heights + BELOW, "DC1", markersize=4, fillstyle="none", label=label)
+        figure.legend(loc="outside upper right", ncols=2, fontsize="small")
+    for values, colour, down in ((ours, "C0", 0), (papers, "C1", BELOW)):
+        for name, value in values[(values < SHOWN[0]) | (values > SHOWN[1])].items():
+            edge, side, text = (0, "left", f"← {value:.2f}") if value < 1 else (1, "right", f"{value:.2f} →")
+            style = {"color": colour, "ha": side, "va": "center", "fontsize": "small"}
+            axis.text(edge, heights[name] + down, text, transform=axis.get_yaxis_transform(), **style)
+    inside = pandas.concat([ours, papers]).loc[lambda value: value.between(*SHOWN)]
+    axis.set(xlim=(inside.min() - 0.05, inside.max() + 0.05), ylim=(len(rows) - 0.4, -0.6), xlabel=f"over {base}'s")
+    axis.set_yticks(heights, rows.index)
     return figure
 
 
-def mixture_weights(pyplot, runs: List[Dict]):
-    names = unique(run["name"] for run in runs)
-    across = min(3, len(names))
-    down = math.ceil(len(names) / across)
-    figure, axes = pyplot.subplots(down, across, figsize=(4 * across, 3 * down), squeeze=False, sharey=True)
-    for axis, name in zip(axes.flat, names):
-        for number, run in enumerate(run for run in runs if run["name"] == name):
-            for place, (component, curve) in enumerate(run["weights"].items()):
-                style = {"color": f"C{place % 10}", "linestyle": LINES[number % len(LINES)]}
-                label = None if number else component[len("pi_") :]
-                axis.plot(list(curve), list(curve.values()), label=label, **style)
-        axis.set(title=name, xlabel="update", ylim=(0, 1))
-        axis.legend(fontsize="small", ncols=2)
-    for axis in axes.flat[len(names) :]:
-        axis.set_axis_off()
-    return figure
+def curve_pictures(caption: str, curves: Dict[str, List[List]], base: str) -> List[Picture]:
+    """A few rows a plot, those together whose last values are close, the baseline in each.
+
+    Args:
+        curves: by name, of each seed pairs of update and perplexity.
+    """
+    names = sorted((name for name in curves if name != base), key=lambda name: curves[name][0][-1][1])
+    plots = max(1, math.ceil(len(names) / PLOTTED))
+    groups = [[base] * (base in curves) + list(group) for group in numpy.array_split(names, plots)]
+
+    def draw(pyplot, group):
+        figure, axis = pyplot.subplots(figsize=(WIDTH, 3.2))
+        lines = {}
+        for place, name in enumerate(group):
+            for curve in curves[name]:
+                [lines[name]] = axis.plot(*zip(*curve), color="grey" if name == base else f"C{place}")
+        axis.set(xlabel="update")
+        log_scale(axis)
+        end_labels(axis, lines)
+        return figure
+
+    return [Picture(f"{caption}: {', '.join(group)}", functools.partial(draw, group=group)) for group in groups]
 
 
-def seeds(pyplot, cells: Dict[str, Cell]):
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 1 + 0.28 * len(cells)), sharey=True)
-    for place, cell in enumerate(cells.values()):
-        level, dots = [place] * len(cell.values), {"color": f"C{place % 10}", "alpha": 0.6}
-        axes[0].plot(cell.values, level, "o", **dots)
-        if len(cell.values) > 1:
-            axes[1].plot([value - cell.mean for value in cell.values], level, "o", **dots)
-    axes[0].set(xlabel="value", yticks=range(len(cells)), yticklabels=cells, ylim=(len(cells) - 0.5, -0.5))
-    axes[1].set(xlabel="value − mean of the row")
-    for axis in axes:
-        axis.grid(alpha=0.3)
+def bars(pyplot, values: pandas.DataFrame, xlabel: str):
+    """A bar a line, of as many parts as columns."""
+    figure, axis = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * len(values)))
+    values.iloc[::-1].plot.barh(stacked=True, ax=axis, legend=False, width=0.7, xlabel=xlabel, ylabel="")
+    if len(values.columns) > 1:
+        figure.legend(loc="outside right upper", fontsize="small")
     return figure

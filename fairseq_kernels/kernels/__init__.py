@@ -1,6 +1,6 @@
-"""The kernels S(W_v, h) that take the place of the inner product in the softmax layer. Torch only."""
+"""The kernels S(W_v, h) that take the place of the inner product in the softmax layer. Formulas alone; torch only."""
 
-from .base import Hyperparameter, Kernel, Learned
+from .base import KERNELS, Hyperparameter, Kernel, Learned, register_kernel
 from .distance import Logarithm, Power, RadialBasis, Wavelet
 from .gaussian import MixtureOfGaussians, SphericalGaussian
 from .hyperbolic import Hyperbolic
@@ -8,21 +8,22 @@ from .inner_product import Absolute, Linear, Polynomial, Sigsoftmax
 
 # The nine of Gao et al. (2019) in the order of their Table 1.
 PAPER_KERNELS = {
-    kernel.name: kernel
-    for kernel in (
-        Linear,
-        Logarithm,
-        Power,
-        Polynomial,
-        RadialBasis,
-        SphericalGaussian,
-        MixtureOfGaussians,
-        Hyperbolic,
-        Wavelet,
-    )
+    name: register_kernel(name)(kernel)
+    for name, kernel in {
+        "lin": Linear,
+        "log": Logarithm,
+        "pow": Power,
+        "pol": Polynomial,
+        "rbf": RadialBasis,
+        "ssg": SphericalGaussian,
+        "mog": MixtureOfGaussians,
+        "hpb": Hyperbolic,
+        "wav": Wavelet,
+    }.items()
 }
 # And two more: Kanai et al. (2018), which they discuss, and de Brebisson & Vincent (2016, Table 5).
-KERNELS = {**PAPER_KERNELS, **{kernel.name: kernel for kernel in (Sigsoftmax, Absolute)}}
+register_kernel("sig")(Sigsoftmax)
+register_kernel("abs")(Absolute)
 
 __all__ = [
     "KERNELS",
@@ -30,5 +31,6 @@ __all__ = [
     "Hyperparameter",
     "Kernel",
     "Learned",
+    "register_kernel",
     *sorted(kernel.__name__ for kernel in KERNELS.values()),
 ]

@@ -1,37 +1,17 @@
-"""What a kernel S(W_v, h) is, and how its hyper-parameters are declared, checked, fixed or learned."""
+"""What a kernel S(W_v, h) is, how its hyper-parameters are declared, checked, fixed or learned, and its registry."""
 
 import math
+import re
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 
 Number = Union[int, float]
 
-
-class Gradients(NamedTuple):
-    """Of a kernel's inputs, given dL/dS.
-
-    Args:
-        products: one each, but for ``factor``.
-        words: one of each word term.
-        contexts: one of each context term.
-        factor: of ``products``: there it would cost a pass over N x V numbers.
-        values: of hyper-parameters' values, by name; of the learned ones at least that :meth:`Kernel.similarity` uses.
-        parameters: of the kernel's parameters, None where there is none.
-    """
-
-    products: Tuple[Tensor, ...]
-    words: Tuple[Tensor, ...] = ()
-    contexts: Tuple[Tensor, ...] = ()
-    factor: float = 1.0
-    values: Mapping[str, Tensor] = MappingProxyType({})
-    parameters: Tuple[Optional[Tensor], ...] = ()
-
-
-Pullback = Callable[[Tensor], Gradients]
+KERNELS: Dict[str, Type["Kernel"]] = {}  # by name; register_kernel fills it
 
 
 @dataclass(frozen=True)
@@ -61,16 +41,19 @@ class Domain:
 
     allowed: str
     contains: Callable[[Number], bool]
-    to_real: Callable[[float], float] = None
-    from_real: Callable[[Tensor], Tensor] = None
+    to_real: Optional[Callable[[float], float]] = None
+    from_real: Optional[Callable[[Tensor], Tensor]] = None
 
 
+LARGEST = 1e30  # values beyond have no use in float32, whose largest number is 3e38
 DOMAINS: Dict[str, Domain] = {
-    "real": Domain("a finite number", math.isfinite, lambda x: x, lambda t: t * 1.0),
+    "real": Domain(
+        "a finite number, at most 1e30 in size", lambda x: abs(x) <= LARGEST, lambda x: x, lambda t: t * 1.0
+    ),
     # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
-    "positive": Domain("a number > 0", lambda x: 0 < x < math.inf, math.log, torch.exp),
+    "positive": Domain("a number > 0, at most 1e30", lambda x: 0 < x <= LARGEST, math.log, torch.exp),
     "unit": Domain("a number between 0 and 1", lambda x: 0 < x < 1, lambda x: math.log(x / (1 - x)), torch.sigmoid),
-    "count": Domain("an integer >= 1", lambda x: float(x).is_integer() and x >= 1),
+    "count": Domain("an integer >= 1, at most 1000", lambda x: 1 <= x <= 1000 and float(x).is_integer()),
 }
 
 
@@ -94,12 +77,31 @@ class Kernel(nn.Module):
     - :meth:`word_terms` and :meth:`context_terms`: the numbers of each word and of each context vector;
     - :meth:`similarity`: how they combine to S,
 
-    and the output layers do the matrix products, once for all kernels of a mixture that share W.
-    A new kernel is a subclass with these methods (each has a default) and a name in ``KERNELS``.
+    in plain, differentiable torch, and is complete with that: the output layers do the matrix products, once for all
+    kernels of a mixture that share W, and autograd the rest. Each method but :meth:`similarity` has a default. A new
+    kernel is a subclass with a name of its own::
+
+        @register_kernel("laplace")
+        class Laplace(Kernel):
+            hyperparameters = (Hyperparameter("gamma", 1.0, "positive"),)
+
+            def word_terms(self, weight):
+                return (weight.square().sum(1),)
+
+            def context_terms(self, contexts):
+                return (contexts.square().sum(1, keepdim=True),)
+
+            def similarity(self, products, words, contexts):
+                distance = (words[0] + contexts[0] - 2 * products[0]).clamp_min(1e-6)
+                return -self.value("gamma") * distance.sqrt()
 
     Args:
         embed_dim: d, the dimension of W_v and h.
         values: hyper-parameters by name: numbers, or :class:`Learned`.
+
+    Attributes:
+        fused: the same formula as an ``autograd.Function`` that is faster (see ``fairseq_kernels.fused``), or None.
+            A subclass does not inherit it: it would compute another formula.
 
     Raises:
         ValueError: a value outside its domain, or ``embed_dim`` too small for the kernel.
@@ -107,8 +109,12 @@ class Kernel(nn.Module):
 
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
-    closed_form_buffers: Optional[int] = None  # (N, V) tensors that the kernel's closed form holds, if it has one
-    autograd_buffers = 8  # about as many for autograd
+    fused: Optional[Type[Function]] = None
+    formula_buffers = 8  # (n, V) tensors, about, that autograd holds of the formula
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.fused = cls.__dict__.get("fused")
 
     def __init__(self, embed_dim: int, **values):
         super().__init__()
@@ -126,7 +132,7 @@ class Kernel(nn.Module):
     def _set(self, hyper: Hyperparameter, value: Union[Number, Learned]) -> None:
         domain, name = DOMAINS[hyper.domain], f"{self.name}.{hyper.name}"
         learned = isinstance(value, Learned)
-        if learned:
+        if isinstance(value, Learned):
             if domain.to_real is None:
                 raise ValueError(f"{name} is an integer and can't be learned; give {domain.allowed}")
             value = hyper.start(self.embed_dim) if value.start is None else value.start
@@ -139,19 +145,14 @@ class Kernel(nn.Module):
 
     def value(self, name: str) -> Union[Number, Tensor]:
         """A hyper-parameter's present value: a number, or a scalar tensor with gradient if it is learned."""
-        return self._fixed[name] if name in self._fixed else self._from_real(name, self._real[name])
-
-    def _from_real(self, name: str, real: Tensor) -> Tensor:
-        domain = next(h.domain for h in self.all_hyperparameters() if h.name == name)
-        return DOMAINS[domain].from_real(real)
-
-    def number(self, name: str) -> Number:
-        """A hyper-parameter's present value as a number."""
-        return self._fixed[name] if name in self._fixed else float(self.value(name).detach())
+        if name in self._fixed:
+            return self._fixed[name]
+        [domain] = [hyper.domain for hyper in self.all_hyperparameters() if hyper.name == name]
+        return DOMAINS[domain].from_real(self._real[name])
 
     def learned(self) -> Dict[str, float]:
         """Present values of the learned hyper-parameters, for logs."""
-        return {name: self.number(name) for name in self._real}
+        return {name: float(self.value(name).detach()) for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
@@ -167,7 +168,7 @@ class Kernel(nn.Module):
 
     def similarity(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
         """S before scaling, (N, V), from the products (N, V), word terms (V,) and context terms (N, 1)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no similarity(products, words, contexts)")
 
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
         """S(W_v, h) times the scale: (N, V), differentiable."""
@@ -175,67 +176,14 @@ class Kernel(nn.Module):
         similarity = self.similarity(products, words, contexts)
         return similarity if isinstance(scale, float) and scale == 1.0 else similarity * scale
 
-    def scores_and_pullback(
-        self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]
-    ) -> Tuple[Tensor, Pullback]:
-        """S as :meth:`scores`, without graph, and its pullback: dL/dS (N, V) to :class:`Gradients`. In the kernel's
-        :attr:`closed_form`, if it has one, products and dL/dS may be overwritten, and S by others; else it is
-        autograd's.
-        """
-        if not self.closed_form:
-            return self.autograd_scores_and_pullback(products, words, contexts)
-        similarity, pullback = self.closed_form_scores_and_pullback(products, words, contexts)
-        scale, learned = self.number("scale"), "scale" in self._real
-        if learned:
-            scores = similarity * scale
-        else:
-            scores = similarity if scale == 1.0 else similarity.mul_(scale)
-
-        def pullback_with_scale(gradient: Tensor) -> Gradients:
-            of_scale = {"scale": dot(gradient, similarity)} if learned else {}
-            found = pullback(gradient if scale == 1.0 else gradient.mul_(scale))
-            return found._replace(parameters=self.of_parameters({**found.values, **of_scale}))
-
-        return scores, pullback_with_scale
-
-    def autograd_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
-        # .data, not .detach(): other components overwrite their own parts of the same block of products
-        inputs = [[t.data.requires_grad_() for t in group] for group in (products, words, contexts)]
-        learned = tuple(self.parameters())
-        with torch.enable_grad():
-            scores = self.scores(*inputs)
-
-        def pullback(gradient: Tensor) -> Gradients:
-            found = iter(torch.autograd.grad(scores, [*sum(inputs, []), *learned], gradient, allow_unused=True))
-            return Gradients(*(tuple(next(found) for _ in group) for group in inputs), parameters=tuple(found))
-
-        return scores.detach(), pullback
-
-    def of_parameters(self, of_values: Mapping[str, Tensor]) -> Tuple[Optional[Tensor], ...]:
-        """The gradients of :meth:`parameters` from those of the hyper-parameters' values."""
-        found = []
-        for name, parameter in self._real.items():
-            gradient = of_values.get(name)
-            if gradient is not None:
-                with torch.enable_grad():
-                    real = parameter.detach().to(gradient.dtype).requires_grad_()
-                    [gradient] = torch.autograd.grad(self._from_real(name, real), real, gradient)
-            found.append(gradient)
-        return tuple(found)
-
-    @property
-    def closed_form(self) -> bool:
-        """Whether scores and pullback are written out."""
-        return self.closed_form_buffers is not None
-
     @property
     def buffers(self) -> int:
-        """(N, V) tensors alive in :meth:`scores_and_pullback`, for choosing the chunk."""
-        return self.closed_form_buffers + len(self._real) if self.closed_form else self.autograd_buffers
+        """(n, V) tensors alive in a loss, for choosing the chunk."""
+        return (self.formula_buffers if self.fused is None else self.fused.buffers) + len(self._real)
 
-    def closed_form_scores_and_pullback(self, products, words, contexts) -> Tuple[Tensor, Pullback]:
-        """S before scaling and its pullback, as :meth:`scores_and_pullback` says, but without ``parameters``."""
-        raise NotImplementedError
+    def fused_values(self) -> Tuple[Union[Number, Tensor], ...]:
+        """The first arguments of :attr:`fused`, before products, word and context terms."""
+        return tuple(self.value(hyper.name) for hyper in self.hyperparameters)
 
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""
@@ -247,6 +195,27 @@ class Kernel(nn.Module):
         return ", ".join([self.name, *fixed, *(f"{name}=learned" for name in self._real)])
 
 
-def dot(one: Tensor, other: Tensor) -> Tensor:
-    """Sum of the products of all elements, without a tensor of them."""
-    return torch.dot(one.reshape(-1), other.reshape(-1))
+def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
+    """Decorator that makes a :class:`Kernel` known by a name, to ``kernels="2xlin,NAME"`` and ``--kernels`` alike.
+
+    Raises:
+        ValueError: a name that a mixture can't be written with, or one of another kernel.
+        TypeError: no subclass of :class:`Kernel`.
+    """
+
+    def register(kernel: Type[Kernel]) -> Type[Kernel]:
+        if not (isinstance(kernel, type) and issubclass(kernel, Kernel)):
+            raise TypeError(f"register_kernel({name!r}) decorates a subclass of Kernel, not {kernel!r}")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ValueError(f"register_kernel({name!r}): a kernel's name has letters, digits and _, no digit first")
+        known = KERNELS.get(name)
+        # a module may be imported again, under --user-dir, with the same class
+        if known is not None and (known.__module__, known.__qualname__) != (kernel.__module__, kernel.__qualname__):
+            raise ValueError(
+                f"register_kernel({name!r}): {known.__module__}.{known.__qualname__} has this name already"
+            )
+        kernel.name = name
+        KERNELS[name] = kernel
+        return kernel
+
+    return register

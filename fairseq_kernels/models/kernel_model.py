@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple, Optional
 
 from torch import Tensor
 
-from ..output_layers import GeneralizedSoftmax, OutputLayer
+from ..output_layers import OutputLayer
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +18,15 @@ class LossRequest(NamedTuple):
     label_smoothing: float = 0.0
     reduction: str = "sum"
     with_ranks: bool = False  # how many words are more probable than the target
+
+
+class LossOutput(NamedTuple):
+    """What a model's forward returns for a :class:`LossRequest`."""
+
+    loss: Tensor  # (), or (B, T) for reduction "none"
+    nll: Optional[Tensor]  # -log p(target), without smoothing; None in training where the loss is another one
+    observed: Dict[str, Tensor]  # ``OutputLayer.observe``: (B, T) or ()
+    ranks: Optional[Tensor]  # (B, T), if asked for
 
 
 class KernelModel:
@@ -39,18 +48,20 @@ class KernelModel:
         features, _ = super().forward(*args, features_only=True, **kwargs)
         return self.loss_output(features, loss_request)
 
-    def loss_output(self, features: Tensor, request: LossRequest) -> Dict[str, Tensor]:
-        """The layer's losses; mixture weights (B, T, K) of a kernel mixture; ranks (B, T) if asked for."""
-        layer = self.output_layer_module
+    def loss_output(self, features: Tensor, request: LossRequest) -> LossOutput:
+        """The layer's losses, and what it observes of the tokens."""
+        layer, target = self.output_layer_module, request.target
         loss, nll = layer.smoothed_nll(
-            features, request.target, request.ignore_index, request.label_smoothing, request.reduction
+            features, target, request.ignore_index, request.label_smoothing, request.reduction
         )
-        output = {"loss": loss, "nll_loss": nll}
-        if isinstance(layer, GeneralizedSoftmax):
-            output["mixture_weights"] = layer.mixture_weights(features)
-        if request.with_ranks:
-            output["ranks"] = layer.rank(features, request.target)
-        return output
+        if not layer.loss_is_nll:
+            nll = None
+            if not self.training:
+                counted = target.ne(request.ignore_index)
+                nll = -layer.target_log_probability(features, target * counted) * counted
+                nll = nll.sum() if request.reduction == "sum" else nll
+        ranks = layer.rank(features, target) if request.with_ranks else None
+        return LossOutput(loss, nll, layer.observe(features), ranks)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's; says in one line what doesn't fit."""
@@ -74,6 +85,7 @@ class KernelModel:
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         layer = self.output_layer_module
+        layer.rename_old_parameters(state_dict, f"{prefix}decoder.output_projection.")
         own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
         marker = f"{prefix}decoder.output_projection.kind_version"
         if marker in state_dict:
@@ -84,12 +96,13 @@ class KernelModel:
                     f"fairseq_kernels: error: {error}; use the same --output-layer and --kernels, or another --save-dir"
                 ) from error
             state_dict[marker] = layer.kind_version
-            found = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
-            if found != set(own):
-                different = ", ".join(sorted(key.split("output_projection.")[1] for key in found ^ set(own)))
+            saved = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
+            if saved != set(own):
+                different = ", ".join(sorted(key.split("output_projection.")[1] for key in saved ^ set(own)))
                 raise SystemExit(
                     f"fairseq_kernels: error: the checkpoint's output layer has other parameters ({different}); use "
-                    "the same --output-bias, --untied-projections and --kernel-params, or another --save-dir"
+                    "the same --output-bias, --untied-projections, --latent-projection and --kernel-params, or another "
+                    "--save-dir"
                 )
         else:
             missing = [key for key in own if key not in state_dict]

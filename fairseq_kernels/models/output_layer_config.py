@@ -6,7 +6,7 @@ import re
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Dict, Optional, Tuple, Type
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -18,7 +18,9 @@ from ..output_layers import (
     GeneralizedSoftmax,
     KerBSoftmax,
     OutputLayer,
+    SoftmaxBound,
     SphericalSoftmax,
+    SquaredError,
     TaylorSoftmax,
 )
 from ..word_counts import word_counts
@@ -26,28 +28,16 @@ from ..word_counts import word_counts
 logger = logging.getLogger(__name__)
 
 
-def kernel_mixture(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
-    return GeneralizedSoftmax(
-        embed_dim,
-        words,
-        kernels=cfg.kernels,
-        bias=bias,
-        untied=cfg.untied_projections,
-        kernel_params=cfg.kernel_params,
-        memory_budget=budget,
-        latent_projection=cfg.latent_projection,
-    )
+def kernel_options(cfg, words: int) -> Dict:
+    return {
+        "kernels": cfg.kernels,
+        "kernel_params": cfg.kernel_params,
+        "untied": cfg.untied_projections,
+        "latent_projection": cfg.latent_projection,
+    }
 
 
-def taylor(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
-    return TaylorSoftmax(embed_dim, words, bias=bias, memory_budget=budget)
-
-
-def spherical(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
-    return SphericalSoftmax(embed_dim, words, bias=bias, epsilon=cfg.epsilon, memory_budget=budget)
-
-
-def kerbs(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) -> OutputLayer:
+def kerbs_options(cfg, words: int) -> Dict:
     if cfg.kerbs_kernel not in ("all", "positive", "none"):
         raise ValueError(f"--kerbs-kernel {cfg.kerbs_kernel} is not allowed: choose all, positive or none")
     match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)[xV]|(\d+))", str(cfg.senses).strip())
@@ -62,29 +52,37 @@ def kerbs(cfg, embed_dim: int, words: int, bias: bool, budget: Optional[int]) ->
             maximum=cfg.kerbs_max_senses,
             share=cfg.kerbs_share,
         )
-    return KerBSoftmax(
-        embed_dim,
-        words,
-        senses=int(match[2]) if match[2] else int(float(match[1]) * words),
-        bias=bias,
-        kernel=cfg.kerbs_kernel != "none",
-        positive_only=cfg.kerbs_kernel == "positive",
-        theta=cfg.kerbs_theta,
-        allocation=allocation,
-        memory_budget=budget,
-    )
+    return {
+        "senses": int(match[2]) if match[2] else int(float(match[1]) * words),
+        "kernel": cfg.kerbs_kernel != "none",
+        "positive_only": cfg.kerbs_kernel == "positive",
+        "theta": cfg.kerbs_theta,
+        "allocation": allocation,
+    }
 
 
-OUTPUT_LAYERS = {"kernels": kernel_mixture, "taylor": taylor, "spherical": spherical, "kerbs": kerbs}
+def no_options(cfg, words: int) -> Dict:
+    return {}
+
+
+# of each name in layer_names: the class, and its arguments beside sizes, bias and memory
+OUTPUT_LAYERS: Dict[str, Tuple[Type[OutputLayer], Callable[[Namespace, int], Dict]]] = {
+    "kernels": (GeneralizedSoftmax, kernel_options),
+    "taylor": (TaylorSoftmax, no_options),
+    "spherical": (SphericalSoftmax, lambda cfg, words: {"epsilon": cfg.epsilon}),
+    "squared-error": (SquaredError, no_options),
+    "softmax-bound": (SoftmaxBound, no_options),
+    "kerbs": (KerBSoftmax, kerbs_options),
+}
 # the bias of each when nothing is said; kernels have one in language models alone
-DEFAULT_BIAS = {"taylor": "prior", "spherical": "prior", "kerbs": "false"}
+DEFAULT_BIAS = {**dict.fromkeys(("taylor", "spherical", "squared-error", "softmax-bound"), "prior"), "kerbs": "false"}
 
 
 @dataclass
 class OutputLayerConfig:
     output_layer: str = field(
         default="kernels",
-        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; all but kernels have criterions of their own"},
+        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; each has a criterion of its own"},
     )
     epsilon: float = field(default=0.0198, metadata={"help": "epsilon of --output-layer spherical"})
     senses: str = field(
@@ -124,7 +122,7 @@ class OutputLayerConfig:
         default=None,
         metadata={
             "help": "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
-            "ask for); default: prior for taylor and spherical, false for kerbs, else true for language models and "
+            "ask for); default: prior for the spherical family, false for kerbs, else true for language models and "
             "false for translation",
             "argparse_const": "true",
         },
@@ -172,7 +170,9 @@ def build_output_layer(
         raise SystemExit(f"--output-memory-mib {cfg.output_memory_mib} is not allowed: give 1 or more")
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
-        layer = OUTPUT_LAYERS[cfg.output_layer](cfg, embed_dim, len(dictionary), bias != "false", budget)
+        layer_class, options = OUTPUT_LAYERS[cfg.output_layer]
+        sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
+        layer = layer_class(**sizes, bias=bias != "false", **options(cfg, len(dictionary)))
         if bias == "prior":
             layer.set_log_prior(training_counts(task, dictionary))
     if shared is not None:
@@ -187,6 +187,7 @@ def build_output_layer(
                 f"{embed_dim}; set them equal or don't share"
             )
         layer.weight = shared.weight
+    task.output_layer_name = layer.name  # which the criterion, built after the model, looks at
     return layer
 
 

@@ -1,17 +1,30 @@
 """An output layer: a word's log-probability and a target's loss."""
 
 import logging
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
-from .chunked_loss import chunked_loss, chunks
+from ..fused.matrix_products import chunks
+from .chunked_loss import LossPass, Metrics, chunked_loss
 
 logger = logging.getLogger(__name__)
 
 # Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
 CPU_ROWS = 384
+SAMPLES = 4096  # values of each parameter that are compared, to see whether it has changed
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Tokens(NamedTuple):
+    """The tokens that count, in the precision of the computation."""
+
+    features: Tensor  # (N, d)
+    target: Tensor  # (N,)
+    weight: Optional[Tensor]  # (N,)
+    counted: Optional[Tensor]  # of all tokens, which these are; None: all
+    product_dtype: Optional[torch.dtype]
 
 
 class OutputLayer(nn.Module):
@@ -24,7 +37,8 @@ class OutputLayer(nn.Module):
     A subclass gives :meth:`log_probabilities`, :meth:`prior_bias` and either :meth:`loss_pass` (see
     ``chunked_loss.LossPass``) or :meth:`losses`.
 
-    Both compute in float32, or in float64 where the features have it, under autocast and ``.half()`` too.
+    Both compute in float32, or in float64 where the features have it, under autocast and ``.half()`` too. On CUDA the
+    products with the words' vectors then take half-precision inputs, and accumulate in float32.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -36,7 +50,12 @@ class OutputLayer(nn.Module):
     Attributes:
         weight: projection matrix W (V, d).
         bias: beta (V,) or None.
+        name: the layer's of ``--output-layer``.
+        loss_is_nll: whether the loss is -log p(y): perplexity follows from it.
     """
+
+    name: str
+    loss_is_nll = True
 
     def __init__(
         self, embed_dim: int, num_embeddings: int, kind: str, settings: str, memory_budget: Optional[int] = None
@@ -47,11 +66,16 @@ class OutputLayer(nn.Module):
                 raise ValueError(f"{name}={value} is not allowed: it must be an integer >= 1")
         if memory_budget is not None and memory_budget < 1:
             raise ValueError(f"memory_budget={memory_budget} is not allowed: give a number of bytes >= 1, or None")
-        self.embed_dim, self.num_embeddings = int(embed_dim), int(num_embeddings)
+        self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
         # fairseq's moving average of parameters leaves alone what has "version" in its name
         self.register_buffer("kind_version", torch.tensor(list(f"{kind}; {settings}".encode()), dtype=torch.uint8))
-        self._kept: Optional[Tuple] = None
+        self._cached: Optional[Tuple] = None
+
+    @property
+    def num_embeddings(self) -> int:
+        """V, under the name that ``nn.Embedding`` has for it."""
+        return self.vocab_size
 
     def check_kind(self, kind_version: Tensor) -> None:
         """Compares a checkpoint's buffer ``kind_version`` with this layer's: warns of other settings.
@@ -67,7 +91,11 @@ class OutputLayer(nn.Module):
         if settings != own_settings:
             logger.warning("the checkpoint was trained with %s, the model has %s", settings, own_settings)
 
+    def rename_old_parameters(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
+        """Gives parameters of older checkpoints their present names."""
+
     def _load_from_state_dict(self, state_dict, prefix, *args):
+        self.rename_old_parameters(state_dict, prefix)
         key = f"{prefix}kind_version"
         if key in state_dict:
             self.check_kind(state_dict[key])
@@ -82,13 +110,14 @@ class OutputLayer(nn.Module):
         """The biases (V,) with which a context vector of 0 has the distribution ``prior`` (V,)."""
         raise NotImplementedError
 
-    def loss_pass(self, dtype: torch.dtype, with_gradients: bool):
-        """A new ``LossPass`` over this layer."""
+    def loss_pass(self, dtype: torch.dtype, product_dtype: Optional[torch.dtype], with_gradients: bool) -> LossPass:
+        """A new pass over this layer; ``product_dtype``: of the products with the words' vectors, if not ``dtype``."""
         raise NotImplementedError
 
-    def losses(self, features: Tensor, target: Tensor, smoothing: float, reduction: str) -> Tuple[Tensor, Tensor]:
-        """Loss and unsmoothed loss of features (N, d) against words (N,): scalars, or (N,) for "none"."""
-        return chunked_loss(self, features, target, smoothing, reduction)
+    def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Tensor, Metrics]:
+        """Loss and unsmoothed loss of the tokens: scalars, or (N,), times their weights; and metrics (N, ...)."""
+        features, target, weight, _, product_dtype = tokens
+        return chunked_loss(self, features, target, smoothing, summed, weight, product_dtype)
 
     def cpu_tokens(self) -> int:
         """The most tokens a chunk on the CPU, where nothing is said about memory."""
@@ -96,7 +125,7 @@ class OutputLayer(nn.Module):
 
     def row_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of work space that one token needs in a chunk."""
-        return 2 * self.num_embeddings * dtype.itemsize
+        return 2 * self.vocab_size * dtype.itemsize
 
     def set_log_prior(self, counts: Sequence[float]) -> None:
         """Start the bias so that the words have their prior probabilities, given their counts (V,); one is added to
@@ -111,28 +140,39 @@ class OutputLayer(nn.Module):
         if counts.numel() and counts.min() < 1:
             raise ValueError(f"the count {float(counts.min()) - 1:g} is not allowed: counts are 0 or more")
         if counts.shape != self.bias.shape:
-            raise ValueError(f"{counts.numel()} counts don't fit {self.num_embeddings} words")
+            raise ValueError(f"{counts.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
             self.bias.copy_(self.prior_bias(counts / counts.sum()))
 
     def train(self, mode: bool = True):
-        """As ``nn.Module.train``; drops what decoding has kept, as ``.data`` may have been written (fp16 training)."""
-        self._kept = None
+        """As ``nn.Module.train``; drops what decoding has cached: ``.data`` may have been written (fp16 training)."""
+        self._cached = None
         return super().train(mode)
 
-    def kept(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
+    def cached(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
         """``compute()``, which depends on the parameters alone; in decoding done once, not at every step."""
-        if torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
+            return compute()
+        if torch.is_grad_enabled() or self.training:
+            self._cached = None
             return compute()
         # some optimisers write through .data, which leaves _version as it is: hence a look at some values
-        looks = [float(parameter.flatten()[:64].sum()) for parameter in self.parameters()]
-        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], looks, dtype
-        if self._kept is None or self._kept[0] != state:
-            result = compute()
-            if self.training:
+        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], dtype
+        samples = [p.detach().flatten()[:: max(1, p.numel() // SAMPLES)].clone() for p in self.parameters()]
+        if self._cached is not None:
+            last_state, last_samples, result = self._cached
+            if last_state == state and all(map(torch.equal, last_samples, samples)):
                 return result
-            self._kept = state, result
-        return self._kept[1]
+        self._cached = state, samples, compute()
+        return self._cached[2]
+
+    def product_dtype(self, features: Tensor) -> Optional[torch.dtype]:
+        """The precision of the products with the words' vectors, if not that of the computation: on CUDA, where these
+        accumulate in float32, autocast's or that of half-precision weights."""
+        if not (features.is_cuda and hasattr(torch.ops.aten.mm, "dtype")):
+            return None
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight.dtype
+        return dtype if dtype in HALF else None
 
     def chunk_size(self, features: Tensor) -> int:
         """Tokens a chunk, from the memory budget."""
@@ -153,13 +193,13 @@ class OutputLayer(nn.Module):
         """
         flat = self._flatten(features)
         with torch.autocast(features.device.type, enabled=False):
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or torch.compiler.is_compiling():
                 result = self.log_probabilities(flat)
             else:
-                result = flat.new_empty(flat.size(0), self.num_embeddings)
+                result = flat.new_empty(flat.size(0), self.vocab_size)
                 for rows in chunks(flat.size(0), self.chunk_size(flat)):
                     result[rows] = self.log_probabilities(flat[rows])
-        return result.view(*features.shape[:-1], self.num_embeddings)
+        return result.view(*features.shape[:-1], self.vocab_size)
 
     def nll(
         self,
@@ -168,23 +208,36 @@ class OutputLayer(nn.Module):
         ignore_index: Optional[int] = None,
         label_smoothing: float = 0.0,
         reduction: str = "sum",
-    ) -> Tensor:
+        token_weight: Optional[Tensor] = None,
+        return_metrics: bool = False,
+    ) -> Union[Tensor, Tuple[Tensor, Metrics]]:
         """Negative log-likelihood of the target words, in nats, without an N x V tensor.
+
+        Under ``torch.compile`` it is a break in the graph. It has no second derivative.
 
         Args:
             features: context vectors, (..., d).
             target: word indices, (...).
             ignore_index: targets of this value (padding) have no loss and no gradient.
             label_smoothing: epsilon; fairseq's: 1 - epsilon on the target and epsilon / (V - 1) on each other word.
-            reduction: ``"sum"``: a scalar; ``"none"``: the shape of ``target``, 0 where ignored.
+            reduction: ``"sum"`` or ``"mean"`` over the tokens that count (with weights, over their sum, as torch's
+                ``cross_entropy``): a scalar; ``"none"``: the shape of ``target``, 0 where ignored.
+            token_weight: a factor of each token's loss, of the shape of ``target``; it may have a gradient.
+            return_metrics: also return what the pass has computed anyway.
 
         Returns:
-            The loss in float32, or float64 for float64 features.
+            The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
+            without gradient, 0 where ignored: ``nll`` (...), without smoothing and weights; of kernels
+            ``log_partition`` (..., K), log Z of each component, ``mixture_weights`` (..., K) and, for a single one,
+            ``correct`` (...), whether the target is the most probable word.
 
         Raises:
-            ValueError: shapes that don't fit, a target that is no word, epsilon outside [0, 1), another reduction.
+            ValueError: shapes that don't fit, a target that is no word or no integer, epsilon outside [0, 1), another
+                reduction.
         """
-        return self.smoothed_nll(features, target, ignore_index, label_smoothing, reduction)[0]
+        arguments = features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
+        loss, _, metrics = self._losses(*arguments)
+        return (loss, metrics) if return_metrics else loss
 
     def smoothed_nll(
         self,
@@ -193,44 +246,76 @@ class OutputLayer(nn.Module):
         ignore_index: Optional[int] = None,
         label_smoothing: float = 0.0,
         reduction: str = "sum",
+        token_weight: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor]:
         """As :meth:`nll`, and with it from the same pass the loss without smoothing, which has no gradient."""
+        return self._losses(features, target, ignore_index, label_smoothing, reduction, token_weight, False)[:2]
+
+    def _losses(self, *arguments) -> Tuple[Tensor, Tensor, Metrics]:
+        """:meth:`_eager_losses`, outside of graphs that ``torch.compile`` is making."""
+        eager = torch.compiler.disable(self._eager_losses) if torch.compiler.is_compiling() else self._eager_losses
+        return eager(*arguments)
+
+    def _eager_losses(
+        self, features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
+    ) -> Tuple[Tensor, Tensor, Metrics]:
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
+        if reduction not in ("sum", "mean", "none"):
+            raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
+        tokens = self._tokens(features, target, ignore_index, token_weight)
+        with torch.autocast(features.device.type, enabled=False):
+            loss, nll, metrics = self.losses(tokens, label_smoothing, reduction != "none")
 
-        def compute(flat: Tensor, words: Tensor):
-            return self.losses(flat, words, label_smoothing, reduction)
+        def spread(values: Tensor) -> Tensor:
+            """Of the tokens that count (N, ...), over all: (..., ...)."""
+            if tokens.counted is not None:
+                everywhere = values.new_zeros(target.numel(), *values.shape[1:])
+                counted = tokens.counted.view(-1, *[1] * (values.dim() - 1)).expand_as(everywhere)
+                values = everywhere.masked_scatter(counted, values)
+            return values.view((*target.shape, *values.shape[1:]))
 
-        return self.over_tokens(compute, features, target, ignore_index, reduction)
+        metrics = {name: spread(values) for name, values in metrics.items()} if return_metrics else {}
+        if reduction == "mean":
+            total = len(tokens.target) if tokens.weight is None else tokens.weight.sum()
+            return loss / total, nll / total, metrics
+        return (loss, nll, metrics) if reduction == "sum" else (spread(loss), spread(nll), metrics)
 
-    def over_tokens(
-        self,
-        compute: Callable[[Tensor, Tensor], Tuple[Tensor, ...]],
-        features: Tensor,
-        target: Tensor,
-        ignore_index: Optional[int],
-        reduction: str,
-    ) -> Tuple[Tensor, ...]:
-        """Losses of the tokens that count: ``compute`` gets them as (N, d) and (N,) in float32 or float64, and gives
-        scalars for ``reduction="sum"``, (N,) for "none"."""
-        if target.shape != features.shape[:-1]:
-            shapes = tuple(target.shape), tuple(features.shape)
-            raise ValueError("target of shape {} doesn't fit features of shape {}".format(*shapes))
-        if reduction not in ("sum", "none"):
-            raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum' or 'none'")
-        flat, words = self._flatten(features), target.reshape(-1)
+    def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
+        """Checks and flattens the arguments of a loss, and leaves out what is ignored."""
+        for name, tensor in {"target": target, "token_weight": token_weight}.items():
+            if tensor is not None and tensor.shape != features.shape[:-1]:
+                shapes = tuple(tensor.shape), tuple(features.shape)
+                raise ValueError("{} of shape {} doesn't fit features of shape {}".format(name, *shapes))
+        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+            raise ValueError(f"target of {target.dtype} is not allowed: give the words' indices, as torch.long")
+        flat, words = self._flatten(features), target.reshape(-1).long()
+        weight = None if token_weight is None else token_weight.reshape(-1).to(flat.dtype)
+        counted = None
         if ignore_index is not None:
-            kept = words != ignore_index
-            flat, words = flat[kept], words[kept]
+            counted = words != ignore_index
+            flat, words = flat[counted], words[counted]
+            weight = None if weight is None else weight[counted]
         # only where looking is free: on CUDA it would wait for the device, and indexing fails there anyway
         if words.device.type == "cpu":
-            for word in words[(words < 0) | (words >= self.num_embeddings)][:1].tolist():
-                raise ValueError(f"target {word} is not one of the {self.num_embeddings} words, nor the ignore_index")
+            for word in words[(words < 0) | (words >= self.vocab_size)][:1].tolist():
+                raise ValueError(f"target {word} is not one of the {self.vocab_size} words, nor the ignore_index")
+        return Tokens(flat, words, weight, counted, self.product_dtype(features))
+
+    def observe(self, features: Tensor) -> Dict[str, Tensor]:
+        """Numbers of the tokens, by name, of which criterions log the mean: (..., d) to (...) or () each,
+        differentiable."""
+        return {}
+
+    @torch.no_grad()
+    def target_log_probability(self, features: Tensor, target: Tensor) -> Tensor:
+        """log p(target): (..., d), (...) to (...), also where the loss is another one."""
+        flat, words = self._flatten(features), target.reshape(-1, 1)
+        result = flat.new_empty(words.shape)
         with torch.autocast(features.device.type, enabled=False):
-            losses = compute(flat, words)
-        if reduction == "none" and ignore_index is not None:
-            losses = tuple(loss.new_zeros(target.numel()).masked_scatter(kept, loss) for loss in losses)
-        return tuple(loss.view(target.shape) for loss in losses) if reduction == "none" else losses
+            for rows in chunks(flat.size(0), self.chunk_size(flat)):
+                result[rows] = self.log_probabilities(flat[rows]).gather(1, words[rows])
+        return result.view(target.shape)
 
     @torch.no_grad()
     def rank(self, features: Tensor, target: Tensor) -> Tensor:

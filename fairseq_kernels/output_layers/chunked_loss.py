@@ -1,111 +1,146 @@
 """The loss of an output layer, a chunk of tokens at a time, with the gradients added up on the way.
 
-For a chunk of tokens compute scores, partition, loss and gradients, add them up and keep only what has d columns;
-backward multiplies by the incoming scalar. Exact, three matrix products instead of autograd's and recomputation's
-four, and nothing of size N x V ever exists.
+Each chunk is ordinary autograd: the layer's scores and loss, and their gradients, of which only what has d columns
+stays. Backward multiplies by the incoming scalar. Exact, three matrix products instead of autograd's and
+recomputation's four, and nothing of size N x V ever exists.
 """
 
-from typing import Iterator, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd import Function
+
+from ..fused.first_order import first_order
+from ..fused.matrix_products import chunks
+
+Metrics = Dict[str, Tensor]
 
 
 class LossPass:
     """One pass over a layer's tokens: what depends on the parameters alone, and their gradients' sums.
 
+    A subclass gives :meth:`losses` and :meth:`gradients`. The gradients of large parameters are added up by
+    Functions of :mod:`fairseq_kernels.fused`, in place; those of :attr:`leaves` here.
+
     Attributes:
-        observed: None, or what the pass saw of the batch beside its loss: its ``count(factor)`` is called once the
-            gradients are taken, times ``factor``.
+        leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
+        observed: None, or what the pass has seen beside its losses: its ``count(factor)`` is called once, when the
+            gradients are used, times ``factor`` (0: a batch that fairseq only fills up with).
     """
 
+    leaves: Sequence[Tensor] = ()
     observed = None
 
-    def chunk(
-        self, features: Tensor, target: Tensor, smoothing: float, token_weight: Optional[Tensor]
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Loss and unsmoothed loss of each token (n,), and the gradient of the features (n, d) if asked for.
-
-        ``token_weight`` (n,) multiplies each token's gradients (not the losses returned); None stands for 1.
-        """
+    def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Metrics]:
+        """Loss (differentiable) and loss without smoothing of each token, (n,), and more numbers of each token."""
         raise NotImplementedError
+
+    def add(self, gradients: Sequence[Optional[Tensor]]) -> None:
+        """Adds a chunk's gradients of :attr:`leaves`, None for 0, to their sums."""
 
     def gradients(self) -> List[Optional[Tensor]]:
         """The sums over all chunks, in the order of ``layer.parameters()``."""
         raise NotImplementedError
 
 
-def chunks(total: int, size: int) -> Iterator[slice]:
-    """Slices of at most ``size`` that cover 0 to ``total``."""
-    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+class PassResult(NamedTuple):
+    """Of all chunks: losses and unsmoothed losses (2, N), metrics (N, ...), gradients of features and parameters."""
+
+    losses: Tensor
+    metrics: Metrics
+    gradients: Optional[List[Optional[Tensor]]]
+    observed: Optional[Any]
 
 
-def run(layer, features, target, smoothing, with_gradients, token_weight=None):
-    """All chunks: losses (2, N), the gradients of the features and of the parameters (or None), what was observed."""
-    work: LossPass = layer.loss_pass(features.dtype, with_gradients)
+def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight=None) -> PassResult:
+    """All chunks. ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1."""
+    work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
     losses = features.new_empty(2, features.size(0))
-    feature_gradient = torch.empty_like(features) if with_gradients else None
+    metrics: Dict[str, List[Tensor]] = {}
+    grad_features = torch.empty_like(features) if with_gradients else None
     for rows in chunks(features.size(0), layer.chunk_size(features)):
-        weight = None if token_weight is None else token_weight[rows]
-        losses[0, rows], losses[1, rows], gradient = work.chunk(features[rows], target[rows], smoothing, weight)
+        some = features[rows].detach().requires_grad_(with_gradients)
+        with torch.set_grad_enabled(with_gradients):
+            loss, losses[1, rows], seen = work.losses(some, target[rows], epsilon)
+        losses[0, rows] = loss.detach()
+        for name, values in seen.items():
+            metrics.setdefault(name, []).append(values)
         if with_gradients:
-            feature_gradient[rows] = gradient
-    return losses, [feature_gradient, *work.gradients()] if with_gradients else None, work.observed
+            weight = torch.ones_like(loss) if token_weight is None else token_weight[rows]
+            grad_features[rows], *grads = torch.autograd.grad(loss, [some, *work.leaves], weight, allow_unused=True)
+            work.add(grads)
+        del loss  # and with it the chunk's graph, before the next one needs the room
+    gradients = [grad_features, *work.gradients()] if with_gradients else None
+    return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients, work.observed)
 
 
-def without_autocast(backward):
-    """Runs a backward, which may be called under autocast, in the precision of its tensors."""
-
-    def call(ctx, first, *rest):
-        with torch.autocast(first.device.type, enabled=False):
-            return backward(ctx, first, *rest)
-
-    return call
-
-
-class ChunkedLoss(torch.autograd.Function):
+class ChunkedLoss(Function):
     """(loss, unsmoothed loss): summed with gradients from forward, or a token each, recomputed in backward."""
 
     @staticmethod
-    def forward(ctx, layer, smoothing, reduction, with_gradients, features, target, *parameters):
+    def forward(ctx, layer, options, metrics, features, target, token_weight, *parameters):
         # with_gradients comes from the caller: in here grad mode is off, and needs_input_grad is True under no_grad
-        summed = reduction == "sum"
-        losses, ctx.gradients, ctx.observed = run(layer, features, target, smoothing, with_gradients and summed)
-        ctx.counted = False
-        ctx.layer, ctx.smoothing, ctx.summed = layer, smoothing, summed
-        ctx.save_for_backward(features, target, *parameters)
-        loss, nll = losses.sum(1) if summed else losses
+        ctx.layer, ctx.options = layer, options
+        with_gradients = options.with_gradients and options.summed
+        result = run_pass(layer, features, target, options.epsilon, options.product_dtype, with_gradients, token_weight)
+        metrics.update(result.metrics)
+        ctx.gradients, ctx.observed, ctx.counted = result.gradients, result.observed, False
+        ctx.save_for_backward(features, target, token_weight, result.losses[0], *parameters)
+        losses = result.losses if token_weight is None else result.losses * token_weight
+        loss, nll = losses.sum(1) if options.summed else losses
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
-    @once_differentiable
-    @without_autocast
-    def backward(ctx, loss_gradient, _):
-        features, target, *parameters = ctx.saved_tensors
-        gradients, ctx.gradients = ctx.gradients, None  # handed out once and in place; a second backward recomputes
-        if gradients is None:
-            weight = loss_gradient.expand(features.size(0)) if ctx.summed else loss_gradient
-            _, gradients, ctx.observed = run(ctx.layer, features, target, ctx.smoothing, True, weight)
+    @first_order
+    def backward(ctx, grad_loss, _):
+        features, target, token_weight, losses, *parameters = ctx.saved_tensors
+        options = ctx.options
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:  # not summed; or a second backward: gradients are handed out once, and in place
+            weight = grad_loss.expand(features.size(0))
+            weight = weight if token_weight is None else weight * token_weight
+            _, _, gradients, ctx.observed = run_pass(
+                ctx.layer, features, target, options.epsilon, options.product_dtype, True, weight
+            )
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
-                    gradient.mul_(loss_gradient)
+                    gradient.mul_(grad_loss)
         if ctx.observed is not None and not ctx.counted:
-            ctx.observed.count(loss_gradient)
+            ctx.observed.count(grad_loss)
             ctx.counted = True
-        wanted = ctx.needs_input_grad[4:5] + ctx.needs_input_grad[6:]
-        result = [
+        wanted = ctx.needs_input_grad[3:4] + ctx.needs_input_grad[6:]
+        grad_features, *grad_parameters = (
             gradient.to(tensor.dtype) if wants and gradient is not None else None
             for gradient, tensor, wants in zip(gradients, [features, *parameters], wanted)
-        ]
-        return (None, None, None, None, result[0], None, *result[1:])
+        )
+        grad_weight = losses * grad_loss if ctx.needs_input_grad[5] else None
+        return None, None, None, grad_features, None, grad_weight, *grad_parameters
 
 
-def chunked_loss(layer, features: Tensor, target: Tensor, smoothing: float, reduction: str) -> Tuple[Tensor, Tensor]:
-    """Loss and unsmoothed loss of features (N, d) against words (N,): scalars, or (N,) for ``reduction="none"``."""
-    with_gradients = torch.is_grad_enabled()
-    parameters = tuple(layer.parameters())
-    return ChunkedLoss.apply(layer, smoothing, reduction, with_gradients, features, target, *parameters)
+class LossOptions(NamedTuple):
+    """Of one call of ``nll``."""
+
+    epsilon: float  # of label smoothing
+    summed: bool
+    with_gradients: bool
+    product_dtype: Optional[torch.dtype]
+
+
+def chunked_loss(
+    layer,
+    features: Tensor,
+    target: Tensor,
+    epsilon: float,
+    summed: bool,
+    token_weight: Optional[Tensor],
+    product_dtype: Optional[torch.dtype],
+) -> Tuple[Tensor, Tensor, Metrics]:
+    """Loss and unsmoothed loss of features (N, d) against words (N,), scalars or (N,), and metrics (N, ...)."""
+    options = LossOptions(epsilon, summed, torch.is_grad_enabled(), product_dtype)
+    metrics: Metrics = {}
+    loss, nll = ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters())
+    return loss, nll, metrics

@@ -1,32 +1,32 @@
 """Spherical losses for very large vocabularies: SGD steps whose time doesn't depend on V (Vincent et al. 2015).
 
-    layer = factored(TaylorSoftmax(512, 800_000))
-    optimizer = FactoredSGD([layer], lr=0.1)
-    layer.nll(features, target).backward()      # the gradient of the features; the layer's own stays factored
-    optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
+layer = factored(TaylorSoftmax(512, 800_000))
+optimizer = FactoredSGD([layer], lr=0.1)
+layer.nll(features, target).backward()      # the gradient of the features; the layer's own stays factored
+optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
 """
 
 from typing import Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from ..fused.first_order import first_order
+from ..fused.matrix_products import chunks
 from .base import OutputLayer
-from .chunked_loss import chunks, without_autocast
 from .spherical import SphericalFamily
 
 FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
 
 
 class FactoredGradient(NamedTuple):
-    """dL/dW = 1 (sum_n of_total h)^T + 2 W (sum_n of_square h h^T) + of_output h on the target rows."""
+    """dL/dW = 1 (sum_n grad_total h)^T + 2 W (sum_n grad_square h h^T) + grad_output h on the target rows."""
 
     features: Tensor  # (N, e)
     target: Tensor  # (N,)
-    of_output: Tensor  # (N,)
-    of_total: Tensor
-    of_square: Tensor
+    grad_output: Tensor  # (N,)
+    grad_total: Tensor
+    grad_square: Tensor
 
 
 class FactoredStatistics(torch.autograd.Function):
@@ -41,16 +41,15 @@ class FactoredStatistics(torch.autograd.Function):
         return (features * rows).sum(1), features @ layer.total, (features * quadratic).sum(1)
 
     @staticmethod
-    @once_differentiable
-    @without_autocast
-    def backward(ctx, of_output, of_total, of_square):
+    @first_order
+    def backward(ctx, grad_output, grad_total, grad_square):
         features, target, rows, quadratic, total = ctx.saved_tensors
-        ctx.layer.pending.append(FactoredGradient(features, target, of_output, of_total, of_square))
+        ctx.layer.pending.append(FactoredGradient(features, target, grad_output, grad_total, grad_square))
         if not ctx.needs_input_grad[0]:
             return None, None, None, None
-        of_features = rows * of_output.unsqueeze(1)
-        of_features.addcmul_(quadratic, of_square.unsqueeze(1), value=2).addr_(of_total, total)
-        return of_features, None, None, None
+        grad_features = rows * grad_output.unsqueeze(1)
+        grad_features.addcmul_(quadratic, grad_square.unsqueeze(1), value=2).addr_(grad_total, total)
+        return grad_features, None, None, None
 
 
 class FactoredSpherical(SphericalFamily):
@@ -74,12 +73,13 @@ class FactoredSpherical(SphericalFamily):
         OutputLayer.__init__(
             self,
             layer.embed_dim,
-            layer.num_embeddings,
+            layer.vocab_size,
             f"factored {layer.function.name}",
             layer.function.settings,
             layer.memory_budget,
         )
         self.function, self.has_bias = layer.function, layer.bias is not None
+        self.loss_is_nll = layer.loss_is_nll
         self.condition_limit, self.fold_every, self.updates = condition_limit, fold_every, 0
         weight = layer.weight.detach()
         columns = self.embed_dim + self.has_bias
@@ -129,10 +129,10 @@ class FactoredSpherical(SphericalFamily):
         """W <- W - rate dL/dW for the pending gradients."""
         if not self.pending:
             return
-        features, target, of_output, of_total, of_square = (torch.cat(parts) for parts in zip(*self.pending))
+        features, target, grad_output, grad_total, grad_square = (torch.cat(parts) for parts in zip(*self.pending))
         self.pending.clear()
-        row = rate * (of_total @ features)
-        weighted = features * (2 * rate * of_square).unsqueeze(1)
+        row = rate * (grad_total @ features)
+        weighted = features * (2 * rate * grad_square).unsqueeze(1)
         shrink = torch.eye(len(self.map), dtype=row.dtype, device=row.device).addmm_(features.T, weighted, alpha=-1)
 
         inverse, singular = self.shrunk_inverse(features, weighted, shrink)
@@ -146,13 +146,13 @@ class FactoredSpherical(SphericalFamily):
             self.inverse.copy_(inverse)
             total = shrink @ self.total
             gram = shrink @ self.gram @ shrink
-            gram.addr_(total, row, alpha=-1).addr_(row, total, alpha=-1).addr_(row, row, alpha=self.num_embeddings)
+            gram.addr_(total, row, alpha=-1).addr_(row, total, alpha=-1).addr_(row, row, alpha=self.vocab_size)
             self.gram.copy_(gram)
-            self.total.copy_(total.sub_(row, alpha=self.num_embeddings))
+            self.total.copy_(total.sub_(row, alpha=self.vocab_size))
 
         words, which = target.unique(return_inverse=True)
         change = features.new_zeros(len(words), features.size(1))
-        change.index_add_(0, which, features * (-rate * of_output).unsqueeze(1))
+        change.index_add_(0, which, features * (-rate * grad_output).unsqueeze(1))
         cross = self.rows_of(words).T @ change
         self.gram.add_(cross).add_(cross.T).addmm_(change.T, change)
         self.total.add_(change.sum(0))
@@ -173,7 +173,7 @@ class FactoredSpherical(SphericalFamily):
         """A <- W, U <- I, w <- 0, and what is kept of W computed anew: O(V d^2), to keep the digits."""
         self.gram.zero_()
         self.total.zero_()
-        for rows in chunks(self.num_embeddings, FOLD_ROWS):
+        for rows in chunks(self.vocab_size, FOLD_ROWS):
             part = self.rows_of(rows)
             self.base[rows] = part
             self.gram.addmm_(part.T, part)

@@ -1,28 +1,39 @@
 """The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, in the place of W_v . h."""
 
-from typing import List, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..kernels.base import Pullback
+from ..fused.matrix_products import chunks
+from ..fused.mixture_nll import MixtureNLL, Scores
+from ..fused.scores import fused_scores
+from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduct, Workspace, all_products
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
-from .chunked_loss import LossPass, chunks
-from .mixture_loss import weigh
-from .products import ProductBatch
+from .chunked_loss import LossPass
 
 CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
 CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
 WORDS_AT_A_TIME = 4096  # whose terms are differentiated: their graph has several copies of the word vectors
+RENAMED = {"context_maps": "latent_projection", "mixture_map": "prior_projection"}  # since older checkpoints
+
+
+class Shared(NamedTuple):
+    """What all tokens share, in the precision of the computation."""
+
+    matrices: List[Tensor]  # (V, d): one if tied, else one a component
+    terms: List[Tuple[Tensor, ...]]  # each kernel's word terms, (V,) each
+    latent_projection: Optional[Tensor]  # C (K, d, d)
+    prior_projection: Optional[Tensor]  # M (d, K)
 
 
 class GeneralizedSoftmax(OutputLayer):
     """p(w_v | h) = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v)   (Gao et al. 2019, Eq. 1-3)
 
     with pi = softmax(M^T h) and h_k = tanh(C_k^T h). A single kernel (K = 1) uses h itself and has no C and no M:
-    "the exact same number of parameters" as the linear one (section 4.2); ``latent_projection`` gives it C.
+    "the exact same number of parameters" as the linear one (section 4.2).
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -33,18 +44,20 @@ class GeneralizedSoftmax(OutputLayer):
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
         memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
-        latent_projection: give a single kernel tanh(C^T h) too: a mixture's control.
+        latent_projection: give a single kernel tanh(C^T h), too: what a mixture has beside its components.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
         untied_weights: those of the other components.
         bias: beta (V,) or None.
-        context_maps: C (K, d, d), applied as h @ C_k; None for K = 1 without ``latent_projection``.
-        mixture_map: M (d, K); None for K = 1.
+        latent_projection: C (K, d, d), applied as h @ C_k; None for K = 1 unless asked for.
+        prior_projection: M (d, K); None for K = 1.
 
     Raises:
         ValueError: an unknown kernel or hyper-parameter, a value outside its domain, a dimension below 1.
     """
+
+    name = "kernels"
 
     def __init__(
         self,
@@ -57,11 +70,11 @@ class GeneralizedSoftmax(OutputLayer):
         memory_budget: Optional[int] = None,
         latent_projection: bool = False,
     ):
-        found = build_kernels(kernels, embed_dim, kernel_params)
-        kind = ",".join(kernel.name for kernel in found)
-        settings = " ".join(sorted({kernel.extra_repr() for kernel in found}))
+        modules = build_kernels(kernels, embed_dim, kernel_params)
+        kind = ",".join(kernel.name for kernel in modules)
+        settings = " ".join(sorted({kernel.extra_repr() for kernel in modules}))
         super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
-        self.kernels = nn.ModuleList(found)
+        self.kernels = nn.ModuleList(modules)
         components = len(self.kernels)
         self.untied = untied and components > 1
         self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
@@ -69,10 +82,9 @@ class GeneralizedSoftmax(OutputLayer):
             nn.Parameter(torch.empty(num_embeddings, embed_dim)) for _ in range(components - 1 if self.untied else 0)
         )
         self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
-        mixed = components > 1
-        mapped = mixed or latent_projection
-        self.context_maps = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if mapped else None
-        self.mixture_map = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
+        latent, mixed = components > 1 or latent_projection, components > 1
+        self.latent_projection = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if latent else None
+        self.prior_projection = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -81,11 +93,15 @@ class GeneralizedSoftmax(OutputLayer):
             nn.init.normal_(weight, std=self.embed_dim**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-        if self.context_maps is not None:
-            for context_map in self.context_maps:
-                nn.init.xavier_uniform_(context_map)
-        if self.mixture_map is not None:
-            nn.init.xavier_uniform_(self.mixture_map)
+        for projection in () if self.latent_projection is None else self.latent_projection:
+            nn.init.xavier_uniform_(projection)
+        if self.prior_projection is not None:
+            nn.init.xavier_uniform_(self.prior_projection)
+
+    def rename_old_parameters(self, state_dict, prefix):
+        for old, new in RENAMED.items():
+            if prefix + old in state_dict:
+                state_dict[prefix + new] = state_dict.pop(prefix + old)
 
     def prior_bias(self, prior):
         return prior.log()
@@ -101,38 +117,77 @@ class GeneralizedSoftmax(OutputLayer):
 
     def mixture_weights(self, features: Tensor) -> Tensor:
         """pi (Eq. 2): (..., d) to (..., K), at least float32, differentiable; ones for K = 1."""
-        if self.mixture_map is None:
-            return features.new_ones(*features.shape[:-1], 1, dtype=torch.promote_types(features.dtype, torch.float32))
         flat = self._flatten(features)
+        if self.prior_projection is None:
+            return flat.new_ones(*features.shape[:-1], 1)
         with torch.autocast(features.device.type, enabled=False):
-            weights = log_mixture_weights(flat, self.mixture_map).exp()
+            weights = log_mixture_weights(flat, self.prior_projection).exp()
         return weights.view(*features.shape[:-1], len(self.kernels))
 
-    def log_probabilities(self, features: Tensor) -> Tensor:
-        mixing = self.mixture_map is not None
-        context_maps = None if self.context_maps is None else self.context_maps.to(features.dtype)
-        contexts = component_contexts(features, context_maps)
-        matrices, terms = self.kept(features.dtype, lambda: self._words(features.dtype))
-        bias = None if self.bias is None else self.bias.to(features.dtype)
-        products = ProductBatch(list(self.kernels), contexts, len(matrices)).multiply(matrices)
-        result = None
-        log_pi = log_mixture_weights(features, self.mixture_map).unbind(-1) if mixing else None
+    def observe(self, features):
+        """The weight of each component, ``pi_NAME``, and the variance over a token's weights, ``pi_variance``."""
+        if self.prior_projection is None:
+            return {}
+        weights = self.mixture_weights(features)
+        names = [f"pi_{name}" for name in self.component_names()]
+        return {"pi_variance": weights.var(dim=-1, unbiased=False), **dict(zip(names, weights.unbind(-1)))}
+
+    def shared(self, dtype: torch.dtype) -> Shared:
+        """What :meth:`log_probabilities` computes of the parameters alone, differentiable."""
+        matrices = [weight.to(dtype) for weight in self.matrices()]
+        latent, prior = (None if p is None else p.to(dtype) for p in (self.latent_projection, self.prior_projection))
+        return Shared(matrices, word_terms(self.kernels, matrices), latent, prior)
+
+    def component_scores(
+        self,
+        features: Tensor,
+        shared: Shared,
+        multiply: Multiply,
+        project: Callable[[Tensor, Tensor], Tensor],
+        token_factors: Optional[List[List[Tensor]]] = None,
+    ) -> Tuple[List[Scores], Optional[Tensor]]:
+        """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d).
+
+        Args:
+            multiply: the products of queries with the words' vectors.
+            project: h C_k, (n, d) and (K, d, d) to (K, n, d).
+            token_factors: of the components, where their fused Functions are to be used (``fused.scores``).
+        """
+        contexts, log_pi = features.unsqueeze(0), None
+        if shared.latent_projection is not None:
+            contexts = torch.tanh(project(features, shared.latent_projection))
+        if shared.prior_projection is not None:
+            log_pi = log_mixture_weights(features, shared.prior_projection)
+        products = all_products(self.kernels, contexts, len(shared.matrices), multiply)
+        scores = []
         for k, kernel in enumerate(self.kernels):
-            scores = kernel.scores(products[k], terms[k], kernel.context_terms(contexts[k]))
-            scores = F.log_softmax(scores if bias is None else scores + bias, dim=-1)
-            if not mixing:
-                return scores
-            scores = scores + log_pi[k].unsqueeze(-1)
-            result = scores if result is None else torch.logaddexp(result, scores)
+            terms = products[k], shared.terms[k], kernel.context_terms(contexts[k])
+            if token_factors is None:
+                scores.append(Scores(kernel.scores(*terms), free=False))
+            else:
+                scores.append(fused_scores(kernel, *terms, token_factors[k]))
+        return scores, log_pi
+
+    def log_probabilities(self, features: Tensor) -> Tensor:
+        shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
+
+        def multiply(queries: Queries) -> Sequence[Tensor]:
+            words = shared.matrices[queries.matrix][:, queries.columns]
+            return (queries.vectors @ words.T).unflatten(0, (len(queries.components), -1)).unbind(0)
+
+        scores, log_pi = self.component_scores(features, shared, multiply, torch.matmul)
+        bias = None if self.bias is None else self.bias.to(features.dtype)
+        result = None
+        for k, (values, *_) in enumerate(scores):
+            log_p = F.log_softmax(values if bias is None else values + bias, dim=-1)
+            if log_pi is None:
+                return log_p
+            log_p = log_p + log_pi[:, k : k + 1]
+            result = log_p if result is None else torch.logaddexp(result, log_p)
         return result
 
-    def _words(self, dtype: torch.dtype) -> Tuple[List[Tensor], List[Tuple[Tensor, ...]]]:
-        """The projection matrices in ``dtype`` and each kernel's word terms."""
-        matrices = [weight.to(dtype) for weight in self.matrices()]
-        return matrices, word_terms(self.kernels, matrices)
-
-    def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "GeneralizedSoftmaxPass":
-        return GeneralizedSoftmaxPass(self, dtype, with_gradients)
+    def loss_pass(self, dtype, product_dtype, with_gradients):
+        return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)
 
     def cpu_tokens(self) -> int:
         # untied, each component has a product of its own, which fewer rows make slow
@@ -140,170 +195,121 @@ class GeneralizedSoftmax(OutputLayer):
         return max(tokens, CPU_UNTIED_TOKENS if self.untied else 1)
 
     def row_bytes(self, dtype: torch.dtype) -> int:
-        return self.num_embeddings * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
+        return self.vocab_size * dtype.itemsize * sum(kernel.buffers for kernel in self.kernels)
 
     def extra_repr(self) -> str:
         tied = "untied" if self.untied else "tied"
-        return f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, {tied}, bias={self.bias is not None}"
+        return f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, {tied}, bias={self.bias is not None}"
 
 
-def log_mixture_weights(features: Tensor, mixture_map: Tensor) -> Tensor:
+def log_mixture_weights(features: Tensor, prior_projection: Tensor) -> Tensor:
     """log pi = log softmax(M^T h) (Eq. 2): (N, d) to (N, K)."""
-    return F.log_softmax(features @ mixture_map.to(features.dtype), dim=-1)
-
-
-def component_contexts(features: Tensor, context_maps: Optional[Tensor]) -> Tensor:
-    """h_k = tanh(C_k^T h) (Eq. 3), (K, N, d); h itself, (1, N, d), for a single kernel."""
-    return features.unsqueeze(0) if context_maps is None else torch.tanh(features @ context_maps)
+    return F.log_softmax(features @ prior_projection.to(features.dtype), dim=-1)
 
 
 def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tensor, ...]]:
     """Each kernel's word terms, of the shared matrix or of its own."""
-    return [kernel.word_terms(matrices[k % len(matrices)]) for k, kernel in enumerate(kernels)]
+
+    def terms_of(words: slice) -> List[Tuple[Tensor, ...]]:
+        return [tuple(kernel.word_terms(matrices[k % len(matrices)][words])) for k, kernel in enumerate(kernels)]
+
+    if torch.is_grad_enabled():
+        return terms_of(slice(None))
+    # some words at a time, as kernels may make copies of their vectors
+    blocks = [terms_of(words) for words in chunks(len(matrices[0]), WORDS_AT_A_TIME)]
+    return [tuple(map(torch.cat, zip(*terms))) for terms in zip(*blocks)]
 
 
 class GeneralizedSoftmaxPass(LossPass):
-    """``chunked_loss.LossPass`` of a :class:`GeneralizedSoftmax`.
+    """The loss of a :class:`GeneralizedSoftmax`: its :meth:`~GeneralizedSoftmax.component_scores` with the products and
+    kernels of :mod:`fairseq_kernels.fused`, then ``MixtureNLL``.
 
-    The V-sized part is written out: matrix products, kernels' pullbacks, :mod:`mixture_loss`, and h_k. What else has
-    d columns or fewer (queries, pi, context terms) is autograd's, a small graph for each chunk.
+    The gradients of W, C and the biases are added up in place by the Functions; the leaves are the word terms, M and
+    the learned hyper-parameters. The word terms' gradients go on to W at the end, some words at a time.
     """
 
-    def __init__(self, layer: GeneralizedSoftmax, dtype: torch.dtype, with_gradients: bool):
-        self.layer, self.kernels, self.with_gradients = layer, list(layer.kernels), with_gradients
-        self.bias, self.context_maps, self.mixture_map = (
-            None if parameter is None else parameter.detach().to(dtype)
-            for parameter in (layer.bias, layer.context_maps, layer.mixture_map)
+    def __init__(self, layer: GeneralizedSoftmax, dtype, product_dtype, with_gradients: bool):
+        self.layer, self.with_gradients = layer, with_gradients
+        self.workspace = Workspace()
+        with torch.no_grad():
+            self.shared = layer.shared(dtype)
+            self.bias = None if layer.bias is None else layer.bias.to(dtype)
+        matrices = self.shared.matrices
+        self.words = matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
+        if not with_gradients:
+            self.grad_matrices: List[Optional[Tensor]] = [None] * len(matrices)
+            self.grad_bias = self.grad_latent = None
+            return
+        self.grad_matrices = [torch.zeros_like(matrix) for matrix in matrices]
+        self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
+        latent, prior = self.shared.latent_projection, self.shared.prior_projection
+        self.grad_latent = None if latent is None else torch.zeros_like(latent)
+        self.shared = self.shared._replace(
+            terms=[tuple(term.detach().requires_grad_() for term in terms) for terms in self.shared.terms],
+            prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
-        if self.mixture_map is not None:
-            self.mixture_map.requires_grad_(with_gradients)
-        self.matrices = [matrix.detach().to(dtype) for matrix in layer.matrices()]
-        self.products = {}
-        with torch.no_grad():
-            self.word_terms = word_terms(self.kernels, self.matrices)
-        self.learned = [p for kernel in self.kernels for p in kernel.parameters()]
-        if with_gradients:
-            self.of_matrices = [torch.zeros_like(matrix) for matrix in self.matrices]
-            self.of_word_terms = [tuple(torch.zeros_like(term) for term in terms) for terms in self.word_terms]
-            self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
-            self.of_context_maps, self.of_mixture_map = (
-                None if leaf is None else torch.zeros_like(leaf) for leaf in (self.context_maps, self.mixture_map)
+        self.learned = [p for kernel in layer.kernels for p in kernel.parameters() if p.requires_grad]
+        self.leaves = [term for terms in self.shared.terms for term in terms] + self.learned
+        self.leaves += [] if prior is None else [self.shared.prior_projection]
+        self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
+
+    def losses(self, features, target, epsilon):
+        token_factors: List[List[Tensor]] = [[] for _ in self.layer.kernels]
+
+        def multiply(queries: Queries) -> Sequence[Tensor]:
+            words, grad_words = self.words[queries.matrix], self.grad_matrices[queries.matrix]
+            name = queries.matrix, queries.columns.start, queries.columns.stop
+            block = self.workspace.rows(name, queries.vectors, len(words))
+            return WordProduct.apply(
+                queries.vectors,
+                words[:, queries.columns],
+                None if grad_words is None else grad_words[:, queries.columns],
+                block,
+                [token_factors[k] for k in queries.components],
             )
-            self.of_learned = {p: torch.zeros_like(p, dtype=dtype) for p in self.learned}
 
-    def chunk(self, features, target, smoothing, token_weight):
-        features = features.detach().requires_grad_(self.with_gradients)
-        if self.context_maps is not None:
-            contexts = component_contexts(features.detach(), self.context_maps)
-            contexts.requires_grad_(self.with_gradients)
-        with torch.set_grad_enabled(self.with_gradients):
-            contexts = features.unsqueeze(0) if self.context_maps is None else contexts
-            log_pi = None if self.mixture_map is None else log_mixture_weights(features, self.mixture_map)
-            batch = ProductBatch(self.kernels, contexts, len(self.matrices), self.products)
-            context_terms = [kernel.context_terms(contexts[k]) for k, kernel in enumerate(self.kernels)]
-        with torch.no_grad():
-            scores, pullbacks = self.scores(batch.multiply(self.matrices), context_terms)
-            weighed = weigh(scores, log_pi, target, smoothing, self.with_gradients)
-            if not self.with_gradients:
-                return weighed.loss, weighed.nll, None
-            factors, of_log_pi = list(weighed.factors), weighed.log_pi
-            if token_weight is not None:
-                token_weight = token_weight.unsqueeze(1)
-                factors = [token_weight if factor is None else factor * token_weight for factor in factors]
-                of_log_pi = None if of_log_pi is None else of_log_pi * token_weight
-            of_products, of_context_terms = [], []
-            for k, kernel in enumerate(self.kernels):
-                gradient = weighed.scores[k]
-                if self.of_bias is not None:
-                    self.of_bias.addmv_(gradient.T, ones(gradient) if factors[k] is None else factors[k].squeeze(1))
-                if factors[k] is not None and (context_terms[k] or kernel.learned()):
-                    gradient *= factors[k]  # these sum over tokens, or are not the products'
-                    factors[k] = None
-                found = pullbacks[k](gradient)
-                of_products.append(found.products)
-                if found.factor != 1.0:
-                    factor = ones(gradient).unsqueeze(1) if factors[k] is None else factors[k]
-                    factors[k] = factor * found.factor
-                of_context_terms.append(found.contexts)
-                add_to(self.of_word_terms[k], found.words)
-                add_to([self.of_learned[p] for p in kernel.parameters()], found.parameters)
-            of_queries = batch.pull_back(of_products, factors, self.matrices, self.of_matrices)
-        outputs = [query.vectors for query in batch.queries] + [t for terms in context_terms for t in terms] + [log_pi]
-        gradients = [*of_queries, *(g for group in of_context_terms for g in group), of_log_pi]
-        if self.context_maps is None:
-            [of_features, *rest] = pull_back(outputs, [features, *self.learned], gradients)
-        else:
-            mixing = [] if self.mixture_map is None else [self.mixture_map]
-            leaves = [features, contexts, *mixing, *self.learned]
-            [of_features, of_contexts, *rest] = pull_back(outputs, leaves, gradients)
-            if mixing:
-                self.of_mixture_map += rest.pop(0)
-            mapped = self.pull_back_contexts(features, contexts, of_contexts)
-            of_features = mapped if of_features is None else of_features + mapped
-        add_to(self.of_learned.values(), rest)
-        return weighed.loss, weighed.nll, of_features
+        def project(features: Tensor, latent_projection: Tensor) -> Tensor:
+            return LatentProjection.apply(features, latent_projection, self.grad_latent)
 
-    @torch.no_grad()
-    def pull_back_contexts(self, features: Tensor, contexts: Tensor, gradient: Tensor) -> Tensor:
-        """h_k = tanh(h C_k): adds to the gradient of C in place, as K d x d are too many to add up copies of."""
-        gradient = gradient.addcmul(gradient * contexts, contexts, value=-1)
-        self.of_context_maps.baddbmm_(features.T.expand(len(contexts), -1, -1), gradient)
-        return torch.bmm(gradient, self.context_maps.mT).sum(0)
+        scores, log_pi = self.layer.component_scores(features, self.shared, multiply, project, token_factors)
+        metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
+        loss, nll = MixtureNLL.apply(
+            log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)
+        )
+        return loss, nll, {"nll": nll, **metrics}
 
-    def scores(self, products, context_terms) -> Tuple[List[Tuple[Tensor, bool]], List[Optional[Pullback]]]:
-        """Each component's scores with bias, whether they may be overwritten, and the kernels' pullbacks."""
-        scores, pullbacks = [], []
-        for k, kernel in enumerate(self.kernels):
-            terms = products[k], self.word_terms[k], context_terms[k]
-            if self.with_gradients:
-                score, pullback = kernel.scores_and_pullback(*terms)
-            else:
-                score, pullback = kernel.scores(*terms), None
-            free = kernel.closed_form or pullback is None
-            if self.bias is not None:
-                score, free = (score.add_(self.bias) if free else score + self.bias), True
-            scores.append((score, free))
-            pullbacks.append(pullback)
-        return scores, pullbacks
+    def add(self, gradients):
+        add_up(self.sums, gradients)
 
-    def gradients(self) -> List[Optional[Tensor]]:
-        self.products.clear()
-        if any(self.word_terms):
-            for words in chunks(self.layer.num_embeddings, WORDS_AT_A_TIME):
-                self.pull_back_word_terms(words)
-        layer = self.layer
-        found = dict(zip(layer.matrices(), self.of_matrices))
-        found.update(self.of_learned)
-        found[layer.bias] = self.of_bias
-        found.update({layer.context_maps: self.of_context_maps, layer.mixture_map: self.of_mixture_map})
-        return [found[parameter] for parameter in layer.parameters()]
+    def gradients(self):
+        self.workspace = Workspace()
+        layer, sums = self.layer, iter(self.sums)
+        grad_terms = [next(sums) for terms in self.shared.terms for _ in terms]
+        grad_learned = [next(sums) for _ in self.learned]
+        if grad_terms:
+            for words in chunks(layer.vocab_size, WORDS_AT_A_TIME):
+                self.backward_word_terms(words, grad_terms, grad_learned)
+        by_parameter = dict(zip(layer.matrices(), self.grad_matrices))
+        by_parameter.update(zip(self.learned, grad_learned))
+        by_parameter.update({layer.bias: self.grad_bias, layer.latent_projection: self.grad_latent})
+        by_parameter[layer.prior_projection] = next(sums, None)
+        return [by_parameter.get(parameter) for parameter in layer.parameters()]
 
-    def pull_back_word_terms(self, words: slice) -> None:
+    def backward_word_terms(self, words: slice, grad_terms: List[Tensor], grad_learned: List[Tensor]) -> None:
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
-        leaves = [matrix[words].requires_grad_() for matrix in self.matrices]
+        leaves = [matrix[words].detach().requires_grad_() for matrix in self.shared.matrices]
         with torch.enable_grad():
-            terms = [term for terms in word_terms(self.kernels, leaves) for term in terms]
-        of_terms = [gradient[words] for group in self.of_word_terms for gradient in group]
-        rest = pull_back(terms, [*leaves, *self.learned], of_terms)
-        add_to([gradient[words] for gradient in self.of_matrices], rest)
-        add_to(self.of_learned.values(), rest[len(leaves) :])
+            terms = [term for terms in word_terms(self.layer.kernels, leaves) for term in terms]
+        pairs = [(term, grad[words]) for term, grad in zip(terms, grad_terms) if term.requires_grad]
+        if not pairs:
+            return
+        outputs, grad_outputs = zip(*pairs)
+        gradients = torch.autograd.grad(outputs, [*leaves, *self.learned], grad_outputs, allow_unused=True)
+        add_up([*(total[words] for total in self.grad_matrices), *grad_learned], gradients)
 
 
-def pull_back(outputs, inputs, gradients) -> List[Optional[Tensor]]:
-    """Autograd's gradients of ``inputs`` (None where there is none) from those outputs that have one."""
-    pairs = [(o, g) for o, g in zip(outputs, gradients) if o is not None and g is not None and o.requires_grad]
-    if not pairs:
-        return [None] * len(inputs)
-    outputs, gradients = zip(*pairs)
-    return list(torch.autograd.grad(outputs, inputs, gradients, allow_unused=True))
-
-
-def add_to(sums, gradients) -> None:
+def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
     """Adds each gradient that there is to its sum."""
     for total, gradient in zip(sums, gradients):
         if gradient is not None:
             total += gradient
-
-
-def ones(gradient: Tensor) -> Tensor:
-    return gradient.new_ones(len(gradient))

@@ -1,17 +1,19 @@
 """KerBS: several sense vectors a word, with a learned kernel shape each (Miao et al. 2019)."""
 
 import math
-from typing import Dict, List, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
+from ..fused.matrix_products import backward_products, word_blocks, word_products
+from ..fused.mixture_nll import Smoothing, softmax
+from ..fused.word_product import Workspace
 from .base import OutputLayer
 from .chunked_loss import LossPass
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
-from .matrix_products import pull_back_scores, scores_of, word_blocks
-from .mixture_loss import Smoothing, softmax
-from .products import Room
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
@@ -48,6 +50,8 @@ class KerBSoftmax(OutputLayer):
         ValueError: fewer senses than words, or more than the allocation allows.
     """
 
+    name = "kerbs"
+
     def __init__(
         self,
         embed_dim: int,
@@ -62,23 +66,23 @@ class KerBSoftmax(OutputLayer):
     ):
         kind = "kerbs" if kernel else "kerbs without kernel"
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
-        senses = 3 * self.num_embeddings if senses is None else senses
+        senses = 3 * self.vocab_size if senses is None else senses
         if int(senses) != senses or senses < num_embeddings:
             raise ValueError(f"senses={senses} is not allowed: give an integer >= {num_embeddings}, one a word")
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
-        self.bias = nn.Parameter(torch.empty(self.num_embeddings)) if bias else None
-        self.register_buffer("sense_word", torch.arange(self.num_senses) % self.num_embeddings)
+        self.bias = nn.Parameter(torch.empty(self.vocab_size)) if bias else None
+        self.register_buffer("sense_word", torch.arange(self.num_senses) % self.vocab_size)
         self._table: Optional[Tuple[Tensor, int, Tensor]] = None
         self.allocation = None
         if allocation is not None:
-            if allocation.maximum * self.num_embeddings < self.num_senses:
+            if allocation.maximum * self.vocab_size < self.num_senses:
                 raise ValueError(
                     f"senses={senses} is not allowed: {num_embeddings} words have at most {allocation.maximum} each; "
                     "give fewer, or a larger maximum"
                 )
-            self.allocation = SenseAllocation(allocation, self.num_embeddings, self.num_senses)
+            self.allocation = SenseAllocation(allocation, self.vocab_size, self.num_senses)
             clear_moments_of(self)
         self.reset_parameters()
 
@@ -91,15 +95,15 @@ class KerBSoftmax(OutputLayer):
             nn.init.zeros_(self.bias)
 
     def prior_bias(self, prior):
-        return (prior / torch.bincount(self.sense_word.cpu(), minlength=self.num_embeddings)).log()
+        return (prior / torch.bincount(self.sense_word.cpu(), minlength=self.vocab_size)).log()
 
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
         if self._table is None or self._table[0] is not self.sense_word or self._table[1] != self.sense_word._version:
             order = torch.argsort(self.sense_word, stable=True)
             words = self.sense_word[order]
-            counts = torch.bincount(words, minlength=self.num_embeddings)
-            table = order.new_full((self.num_embeddings, int(counts.max())), -1)
+            counts = torch.bincount(words, minlength=self.vocab_size)
+            table = order.new_full((self.vocab_size, int(counts.max())), -1)
             table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
             self._table = self.sense_word, self.sense_word._version, table
         return self._table[2]
@@ -136,25 +140,25 @@ class KerBSoftmax(OutputLayer):
             total = torch.logaddexp(total, part)
         return total
 
-    def loss_pass(self, dtype: torch.dtype, with_gradients: bool) -> "KerBSPass":
+    def loss_pass(self, dtype, product_dtype, with_gradients):
         return KerBSPass(self, dtype, with_gradients)
 
     def cpu_tokens(self) -> int:
         return CPU_TOKENS
 
     def row_bytes(self, dtype: torch.dtype) -> int:
-        return (2 * self.num_senses + 3 * self.num_embeddings) * dtype.itemsize
+        return (2 * self.num_senses + 3 * self.vocab_size) * dtype.itemsize
 
-    def summary(self) -> Dict[str, Tensor]:
-        """For logs: the mean theta, words of several senses, senses in use, senses moved so far, each a scalar."""
-        several = (torch.bincount(self.sense_word, minlength=self.num_embeddings) > 1).sum().float()
-        found = {"words_of_several_senses": several}
+    def observe(self, features):
+        """The mean theta, words of several senses, senses in use, senses moved so far: () each."""
+        several = (torch.bincount(self.sense_word, minlength=self.vocab_size) > 1).sum().float()
+        observed = {"words_of_several_senses": several}
         if self.theta is not None:
-            found["mean_theta"] = self.theta.detach().float().mean()
+            observed["mean_theta"] = self.theta.detach().float().mean()
         if self.allocation is not None:
             used = self.allocation.usage > USED
-            found.update(senses_in_use=used.sum().float(), senses_moved=self.allocation.moves.float())
-        return found
+            observed.update(senses_in_use=used.sum().float(), senses_moved=self.allocation.moves.float())
+        return observed
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq before every batch; a new update is when senses may move."""
@@ -162,7 +166,7 @@ class KerBSoftmax(OutputLayer):
             self.allocation.update(self, num_updates)
 
     def extra_repr(self) -> str:
-        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.num_embeddings}, senses={self.num_senses}"
+        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, senses={self.num_senses}"
         return f"{sizes}, kernel={self.theta is not None}, bias={self.bias is not None}"
 
 
@@ -171,12 +175,30 @@ def norm(vectors: Tensor) -> Tensor:
     return torch.linalg.vector_norm(vectors, dim=1, keepdim=True) + TINY
 
 
+class SenseNLL(Function):
+    """(loss, nll) of each token of a chunk, (n,), from its features (n, d); backward adds the gradients of the senses
+    to the sums of the pass."""
+
+    @staticmethod
+    def forward(ctx, features, work, target, epsilon):
+        ctx.work = work
+        loss, nll, ctx.saved = work.forward(features, target, epsilon)
+        nll = nll.clone()  # it may be the loss itself
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_loss, _):
+        return ctx.work.backward(*ctx.saved, grad_loss.unsqueeze(1)), None, None, None
+
+
 class KerBSPass(LossPass):
-    """``chunked_loss.LossPass`` of a :class:`KerBSoftmax`.
+    """The loss of a :class:`KerBSoftmax`.
 
     With x = -theta cos and e = e^x - 1, S = ||h|| outward_s e; outward = -||w|| / theta D (``kerbs_kernel``).
     dL/dtheta, of which every token has a part, follows from sums of dL/dS e and from dL/dW, so that beside the
-    scores only e is kept. All but the softmax is done a block of senses at a time, while it is in the caches.
+    scores only e is stored. All but the softmax is done a block of senses at a time, while it is in the caches.
     """
 
     def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):
@@ -185,7 +207,7 @@ class KerBSPass(LossPass):
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
         self.blocks = list(word_blocks(len(self.weight), CPU_TOKENS, self.weight.device))
-        self.scores, self.curved, self.products = Room(), Room(), Room()
+        self.workspace = Workspace()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
             self.norms = norm(self.weight).squeeze(1)
@@ -194,31 +216,31 @@ class KerBSPass(LossPass):
             self.near = self.theta.abs() < switch(dtype)
             self.has_near = [bool(self.near[senses].any()) for senses in self.blocks]
         if with_gradients:
-            self.of_weight = torch.zeros_like(self.weight)
-            self.of_bias = None if self.bias is None else torch.zeros_like(self.bias)
+            self.grad_weight = torch.zeros_like(self.weight)
+            self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
             if layer.theta is not None:
-                self.of_outward, self.of_curved, self.of_near = (torch.zeros_like(self.theta) for _ in range(3))
+                self.grad_outward, self.grad_curved, self.grad_near = (torch.zeros_like(self.theta) for _ in range(3))
         observes = layer.allocation is not None and with_gradients and layer.training
         self.observed = Observation(layer.allocation) if observes else None
 
-    def chunk(self, features, target, smoothing, token_weight):
+    def losses(self, features, target, epsilon):
+        loss, nll = SenseNLL.apply(features, self, target, epsilon)
+        return loss, nll, {"nll": nll}
+
+    def forward(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Tuple]:
+        """Losses (n,), and the first arguments of :meth:`backward`."""
         length = norm(features) if self.layer.theta is not None else torch.ones_like(features[:, :1])
         queries = features / length
-        scores = self.scores.rows(features, len(self.weight))
-        curved = scores if self.layer.theta is None else self.curved.rows(features, len(self.weight))
+        scores = self.workspace.rows("scores", features, len(self.weight))
+        curved = scores if self.layer.theta is None else self.workspace.rows("curved", features, len(self.weight))
         for senses in self.blocks:
-            scores_of(queries, self.weight[senses], out=curved[:, senses])
+            word_products(queries, self.weight[senses], out=curved[:, senses])
             if self.layer.theta is not None:
                 self.kernel(curved[:, senses], senses, length, scores[:, senses])
         if self.bias is not None:
             scores.add_(self.bias[self.layer.sense_word])
-        loss, nll, gradient = self.loss(scores, target, smoothing)
-        if not self.with_gradients:
-            return loss, nll, None
-        weight = torch.ones_like(length) if token_weight is None else token_weight.unsqueeze(1)
-        if self.bias is not None:
-            self.of_bias.index_add_(0, self.layer.sense_word, (weight.T @ gradient).squeeze(0))
-        return loss, nll, self.pull_back(gradient, curved, queries, length, weight)
+        loss, nll, grad_scores = self.sense_losses(scores, target, epsilon)
+        return loss, nll, (grad_scores, curved, queries, length)
 
     def kernel(self, products: Tensor, senses: slice, length: Tensor, scores: Tensor) -> None:
         """Scores (n, block) of the senses; their products become e."""
@@ -229,26 +251,26 @@ class KerBSPass(LossPass):
             curved.copy_(torch.where(positive, curved, plain))
         torch.mul(curved, self.outward[senses], out=scores).mul_(length)
 
-    def loss(self, scores: Tensor, target: Tensor, smoothing: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    def sense_losses(self, scores: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Losses of each token and dL/dscores, which takes the scores' place."""
         senses = self.table[target]
         missing, senses = senses < 0, senses.clamp_min(0)
         own = scores.gather(1, senses).masked_fill_(missing, -torch.inf)
         at_target = own.logsumexp(1)
         shares = (own - at_target.unsqueeze(1)).exp_()  # p(s | y)
-        if smoothing:
-            loss, nll, gradient = self.smoothed_loss(scores, target, smoothing, at_target)
+        if epsilon:
+            loss, nll, grad_scores = self.smoothed_losses(scores, target, epsilon, at_target)
         else:
-            gradient, partition = softmax(scores, True, self.with_gradients)
+            grad_scores, partition = softmax(scores, True, scores.amax(1), self.with_gradients)
             loss = nll = partition - at_target
             if self.with_gradients:
-                gradient.scatter_add_(1, senses, -shares)
+                grad_scores.scatter_add_(1, senses, -shares)
         if self.observed is not None:
             self.observed.add(target, senses, nll, shares)
-        return loss, nll, gradient
+        return loss, nll, grad_scores
 
-    def smoothed_loss(self, scores, target, smoothing, at_target):
-        smoothing = Smoothing.over(self.layer.num_embeddings, smoothing)
+    def smoothed_losses(self, scores, target, epsilon, at_target):
+        smoothing = Smoothing.over(self.layer.vocab_size, epsilon)
         words = self.layer.word_scores(scores)
         partition = scores.logsumexp(1)
         nll = partition - at_target
@@ -265,55 +287,58 @@ class KerBSPass(LossPass):
             torch.sub(probability, block.add_(words[:, self.layer.sense_word[senses]]).exp_(), out=block)
         return loss, nll, scores
 
-    def pull_back(self, gradient, curved, queries, length, weight) -> Tensor:
-        """dL/dfeatures; adds to the sums of the senses."""
+    def backward(self, grad_scores, curved, queries, length, weight) -> Tensor:
+        """dL/dfeatures, given dL/dloss (n, 1); adds to the sums of the senses."""
+        if self.bias is not None:
+            self.grad_bias.index_add_(0, self.layer.sense_word, (weight.T @ grad_scores).squeeze(0))
         factor = length * weight
         weighted, factors = queries * factor, factor.squeeze(1)
-        of_queries, of_length = torch.zeros_like(queries), torch.zeros_like(factors)
+        grad_queries, grad_length = torch.zeros_like(queries), torch.zeros_like(factors)
         for index, senses in enumerate(self.blocks):
-            of_products = gradient[:, senses]
+            grad_products = grad_scores[:, senses]
             if self.layer.theta is not None:
-                of_products = self.pull_back_kernel(index, of_products, curved[:, senses], factors, of_length)
-            of_queries += pull_back_scores(of_products, weighted, self.weight[senses], self.of_weight[senses])
+                grad_products = self.backward_kernel(index, grad_products, curved[:, senses], factors, grad_length)
+            grad_queries += backward_products(grad_products, weighted, self.weight[senses], self.grad_weight[senses])
         if self.layer.theta is not None:
-            radial = of_length.unsqueeze(1) - (of_queries * queries).sum(1, keepdim=True)
-            of_queries.addcmul_(queries, radial)
-        return of_queries.mul_(weight)
+            radial = grad_length.unsqueeze(1) - (grad_queries * queries).sum(1, keepdim=True)
+            grad_queries.addcmul_(queries, radial)
+        return grad_queries.mul_(weight)
 
-    def pull_back_kernel(self, index, of_scores, curved, factors, of_length) -> Tensor:
-        """dL/dproducts (n, block) but for the factor; adds to the sums of the block's senses and to dL/dlength."""
+    def backward_kernel(self, index, grad_scores, curved, factors, grad_length) -> Tensor:
+        """dL/dproducts (n, block), to be multiplied by the factors; adds to the sums of the block's senses and to
+        dL/dlength."""
         senses = self.blocks[index]
-        product = self.products.rows(of_scores, of_scores.size(1))
-        torch.mul(of_scores, curved, out=product)  # dL/dS e
-        self.of_outward[senses].addmv_(product.T, factors)
-        of_length.addmv_(product, self.outward[senses])
+        product = self.workspace.rows("products", grad_scores, grad_scores.size(1))
+        torch.mul(grad_scores, curved, out=product)  # dL/dS e
+        self.grad_outward[senses].addmv_(product.T, factors)
+        grad_length.addmv_(product, self.outward[senses])
         own = product
         if self.layer.positive_only:
             positive = curved * self.theta[senses] < 0  # elsewhere curved stands for the inner product
             own = product * positive
-            self.of_curved[senses].addmv_(own.T, factors)
+            self.grad_curved[senses].addmv_(own.T, factors)
         if self.has_near[index]:
             # ((1 + e) log(1 + e) - e) / e, by its series
             series = curved.mul(1 / 12).sub_(1 / 6).mul_(curved).add_(1 / 2).mul_(curved)
-            self.of_near[senses].addmv_(series.mul_(own).T, factors)
+            self.grad_near[senses].addmv_(series.mul_(own).T, factors)
         if self.layer.positive_only:
-            own += of_scores * positive
-            return own.div_(self.divisor[senses]).add_(of_scores * ~positive)
-        return product.add_(of_scores).div_(self.divisor[senses])
+            own += grad_scores * positive
+            return own.div_(self.divisor[senses]).add_(grad_scores * ~positive)
+        return product.add_(grad_scores).div_(self.divisor[senses])
 
-    def gradients(self) -> List[Optional[Tensor]]:
+    def gradients(self):
         layer = self.layer
-        found = {layer.weight: self.of_weight, layer.bias: self.of_bias}
+        by_parameter = {layer.weight: self.grad_weight, layer.bias: self.grad_bias}
         if layer.theta is not None:
             theta, divisor = self.theta, self.divisor
-            along = (self.weight * self.of_weight).sum(1)  # sum dL/dproduct product
+            along = (self.weight * self.grad_weight).sum(1)  # sum dL/dproduct product
             # S by ||w||, through outward and through cos = product / ||h|| ||w||
-            radial = (self.of_outward * self.outward - along) / self.norms
-            self.of_weight.addcmul_(self.weight, (radial / self.norms).unsqueeze(1))
-            curved = self.of_curved if layer.positive_only else self.of_outward
-            slope = (along * divisor / self.norms + self.of_outward / theta) / theta
-            slope = torch.where(self.near, -self.of_near / theta.square(), slope)
-            of_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
+            radial = (self.grad_outward * self.outward - along) / self.norms
+            self.grad_weight.addcmul_(self.weight, (radial / self.norms).unsqueeze(1))
+            curved = self.grad_curved if layer.positive_only else self.grad_outward
+            slope = (along * divisor / self.norms + self.grad_outward / theta) / theta
+            slope = torch.where(self.near, -self.grad_near / theta.square(), slope)
+            grad_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
             inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
-            found[layer.theta] = of_theta * inside
-        return [found[parameter] for parameter in layer.parameters()]
+            by_parameter[layer.theta] = grad_theta * inside
+        return [by_parameter[parameter] for parameter in layer.parameters()]

@@ -74,9 +74,9 @@ class SenseAllocation(nn.Module):
         self.moved: Optional[Tensor] = None  # senses whose optimiser moments are still of their former word
 
     def _apply(self, function, recurse=True):
-        kept = dict(self._buffers)
+        buffers = dict(self._buffers)
         super()._apply(function, recurse)
-        for name, buffer in kept.items():  # .half() is for parameters: counts need their digits
+        for name, buffer in buffers.items():  # .half() is for parameters: counts need their digits
             self._buffers[name] = buffer.to(self._buffers[name].device)
         return self
 
@@ -101,11 +101,11 @@ class SenseAllocation(nn.Module):
             pending = together.split([len(part) for part in own])
         log_probability, occurrences, usage = pending
         # n updates by 1 - beta each; a word seen for the first time starts at its mean
-        kept = torch.where(self.occurrences > 0, (1 - self.settings.rate) ** occurrences, (occurrences == 0).float())
+        decay = torch.where(self.occurrences > 0, (1 - self.settings.rate) ** occurrences, (occurrences == 0).float())
         times = occurrences.clamp_min(1)
-        self.log_probability.mul_(kept).add_((1 - kept) * log_probability / times)
-        kept, times = kept[sense_word], times[sense_word]
-        self.usage.mul_(kept).add_((1 - kept) * usage / times)
+        self.log_probability.mul_(decay).add_((1 - decay) * log_probability / times)
+        decay, times = decay[sense_word], times[sense_word]
+        self.usage.mul_(decay).add_((1 - decay) * usage / times)
         self.occurrences.add_(occurrences)
         for part in own:
             part.zero_()

@@ -1,7 +1,4 @@
-"""The losses of the spherical family (de Brebisson & Vincent 2016): functions of o_y, s = sum o, q = sum o^2 and V.
-
-All take tensors (N,) and return the loss of each example, in nats where it is a likelihood.
-"""
+"""The losses of the spherical family (de Brebisson & Vincent 2016): functions of o_y, s = sum o, q = sum o^2 and V."""
 
 import math
 from typing import Optional
@@ -10,72 +7,129 @@ import torch
 from torch import Tensor
 
 
-class Taylor:
-    """p(v) = g(o_v) / sum_u g(o_u) with g(o) = 1 + o + o^2 / 2, the second-order expansion of exp (section 3.2)."""
+class SphericalFunction:
+    """A loss of the family, and the distribution that its outputs o stand for.
 
-    name, settings = "taylor", ""
-    zero_is_flat = False  # whether g has no slope at o = 0
+    Attributes:
+        name, settings: what checkpoints must, and should, agree with.
+        zero_is_flat: whether o = 0 has no gradient.
+        loss_is_nll: whether the loss is -log p(y).
+    """
+
+    name: str
+    settings = ""
+    zero_is_flat = False
+    loss_is_nll = True
 
     def numerator(self, output: Tensor) -> Tensor:
-        """g(o), at least 1/2."""
-        return torch.addcmul(1 + output, output, output, value=0.5)
+        """g(o) > 0, to which the probabilities are proportional."""
+        raise NotImplementedError
+
+    def log_probabilities(self, outputs: Tensor) -> Tensor:
+        """(N, V) to (N, V)."""
+        numerator = self.numerator(outputs)
+        return (numerator / numerator.sum(-1, keepdim=True)).log()
 
     def loss(self, output: Tensor, total: Tensor, square: Tensor, words: int) -> Tensor:
-        """-log p(y)"""
-        return (words + total + square / 2).log() - self.numerator(output).log()
+        """The loss of each example, (N,), from o_y, sum o, sum o^2 (N,) and V."""
+        raise NotImplementedError
 
     def prior_output(self, prior: Tensor) -> Tensor:
-        """o (V,) whose distribution is ``prior``: the rarest word at 0, as nothing would move it from g's minimum."""
+        """o (V,) whose distribution is ``prior``."""
+        raise NotImplementedError
+
+
+class Taylor(SphericalFunction):
+    """p(v) = g(o_v) / sum_u g(o_u) with g(o) = 1 + o + o^2 / 2, the second-order expansion of exp (section 3.2)."""
+
+    name = "taylor"
+
+    def numerator(self, output):
+        return torch.addcmul(1 + output, output, output, value=0.5)
+
+    def loss(self, output, total, square, words):
+        return (words + total + square / 2).log() - self.numerator(output).log()
+
+    def prior_output(self, prior):
+        # the rarest word at 0, as nothing would move it from g's minimum
         return (2 * prior / prior.min() - 1).sqrt() - 1
 
 
-class Spherical:
+class Spherical(SphericalFunction):
     """p(v) = g(o_v) / sum_u g(o_u) with g(o) = o^2 + epsilon (section 3.1)."""
 
     name = "spherical"
     zero_is_flat = True
 
-    def __init__(self, epsilon: float):
+    def __init__(self, epsilon: float = 0.0198):
         if not 0 < epsilon < math.inf:
             raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0, such as 0.0198")
         self.epsilon, self.settings = float(epsilon), f"epsilon={epsilon:g}"
 
-    def numerator(self, output: Tensor) -> Tensor:
-        """g(o), at least epsilon."""
+    def numerator(self, output):
         return output.square() + self.epsilon
 
-    def loss(self, output: Tensor, total: Tensor, square: Tensor, words: int) -> Tensor:
-        """-log p(y)"""
+    def loss(self, output, total, square, words):
         return (square + words * self.epsilon).log() - self.numerator(output).log()
 
-    def prior_output(self, prior: Tensor) -> Tensor:
-        """o (V,) whose distribution is ``prior``: the rarest word where its gradient 2 o / g(o) is largest."""
+    def prior_output(self, prior):
+        # the rarest word where its gradient 2 o / g(o) is largest
         return self.epsilon**0.5 * (2 * prior / prior.min() - 1).sqrt()
 
 
-def squared_error(output: Tensor, total: Tensor, square: Tensor, words: int) -> Tensor:
-    """||o - e_y||^2 = q - 2 o_y + 1, the squared error of the outputs to a one-hot target (section 1)."""
-    return square - 2 * output + 1
+class SquaredError(SphericalFunction):
+    """||o - e_y||^2 = q - 2 o_y + 1, the outputs' squared error to a one-hot target (section 1). It is least where o is
+    the distribution, so p is o, from :attr:`least` up and divided by its sum."""
+
+    name = "squared error"
+    loss_is_nll = False
+    least = 1e-8
+
+    def numerator(self, output):
+        return output.clamp_min(self.least)
+
+    def loss(self, output, total, square, words):
+        return square - 2 * output + 1
+
+    def prior_output(self, prior):
+        return prior
 
 
-def softmax_upper_bound(
-    output: Tensor, total: Tensor, square: Tensor, words: int, xi: Optional[float] = None
-) -> Tensor:
-    """An upper bound of the log-softmax loss of o (Bouchard 2007; section 2), its alpha at the optimum.
+class SoftmaxBound(SphericalFunction):
+    """An upper bound of the log-softmax loss (Bouchard 2007; section 2), its alpha at the optimum; p is softmax(o).
 
     Args:
         xi: the bound's parameter, > 0, the same for all examples; None: the tightest one of each example.
+
+    Raises:
+        ValueError: another ``xi``.
     """
-    spread = square - total.square() / words
-    if xi is None:
-        with torch.no_grad():  # at the minimum over xi the bound's slope in it is 0
-            point = tightest_xi(spread / words, words)
-    else:
-        point = torch.full_like(output, xi)
-    curvature = torch.tanh(point / 2) / (4 * point)  # lambda(xi)
-    # V (log(1 + e^xi) - xi / 2 - lambda xi^2), by way of log(1 + e^xi) = xi + log1p(e^-xi)
-    level = words * (torch.log1p(torch.exp(-point)) + point / 2 - curvature * point.square())
-    return level - (words - 2) ** 2 / (16 * words * curvature) + total / words + spread * curvature - output
+
+    name = "softmax bound"
+    loss_is_nll = False
+
+    def __init__(self, xi: Optional[float] = None):
+        if xi is not None and not 0 < xi < math.inf:
+            raise ValueError(f"xi={xi:g} is not allowed: it must be a number > 0, or None for the tightest bound")
+        self.xi = xi
+
+    def log_probabilities(self, outputs):
+        return outputs.log_softmax(-1)
+
+    def loss(self, output, total, square, words):
+        spread = square - total.square() / words
+        if self.xi is None:
+            with torch.no_grad():  # at the minimum over xi the bound's slope in it is 0
+                xi = tightest_xi(spread / words, words)
+        else:
+            xi = torch.full_like(output, self.xi)
+        curvature = torch.tanh(xi / 2) / (4 * xi)  # lambda(xi)
+        # V (log(1 + e^xi) - xi / 2 - lambda xi^2), by way of log(1 + e^xi) = xi + log1p(e^-xi)
+        level = words * (torch.log1p(torch.exp(-xi)) + xi / 2 - curvature * xi.square())
+        return level - (words - 2) ** 2 / (16 * words * curvature) + total / words + spread * curvature - output
+
+    def prior_output(self, prior):
+        return prior.log()
 
 
 def tightest_xi(variance: Tensor, words: int) -> Tensor:

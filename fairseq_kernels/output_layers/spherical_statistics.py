@@ -4,10 +4,9 @@ from typing import NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from .chunked_loss import chunks, without_autocast
-from .matrix_products import multiply, word_blocks
+from ..fused.first_order import first_order
+from ..fused.matrix_products import chunks, multiply, word_blocks
 
 TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
@@ -67,34 +66,33 @@ class SphericalStatistics(torch.autograd.Function):
         return output, total, square
 
     @staticmethod
-    @once_differentiable
-    @without_autocast
-    def backward(ctx, of_output, of_total, of_square):
+    @first_order
+    def backward(ctx, grad_output, grad_total, grad_square):
         features, target, weight, bias, quadratic, total_weights = ctx.saved_tensors
         wants_features, _, wants_weight, wants_bias, _ = ctx.needs_input_grad
-        row, doubled = of_total @ features, 2 * (of_square @ features)
-        of_features = of_weight = of_bias = None
+        row, doubled = grad_total @ features, 2 * (grad_square @ features)
+        grad_features = grad_weight = grad_bias = None
         if wants_features:
-            of_features = torch.empty_like(features)
+            grad_features = torch.empty_like(features)
             for some in chunks(len(features), TOKENS):
-                part = torch.mul(weight[target[some]], of_output[some].unsqueeze(1), out=of_features[some])
-                part.addcmul_(quadratic[some], of_square[some].unsqueeze(1), value=2)
-                part.addr_(of_total[some], total_weights)
+                part = torch.mul(weight[target[some]], grad_output[some].unsqueeze(1), out=grad_features[some])
+                part.addcmul_(quadratic[some], grad_square[some].unsqueeze(1), value=2)
+                part.addr_(grad_total[some], total_weights)
         if wants_weight:
             second = weight.new_zeros(features.size(1), features.size(1))
             for some in chunks(len(features), TOKENS):
-                second.add_(multiply(features[some].T, features[some] * of_square[some].unsqueeze(1)), alpha=2)
-            of_weight = torch.empty_like(weight)
+                second.add_(multiply(features[some].T, features[some] * grad_square[some].unsqueeze(1)), alpha=2)
+            grad_weight = torch.empty_like(weight)
             for words in word_blocks(len(weight), weight.size(1), weight.device):
-                part = multiply(weight[words], second, out=of_weight[words]).add_(row)
+                part = multiply(weight[words], second, out=grad_weight[words]).add_(row)
                 if bias is not None:
                     part.addr_(bias[words], doubled)
             for some in chunks(len(features), TOKENS):
-                of_weight.index_add_(0, target[some], features[some] * of_output[some].unsqueeze(1))
+                grad_weight.index_add_(0, target[some], features[some] * grad_output[some].unsqueeze(1))
         if bias is not None and wants_bias:
-            of_bias = weight @ doubled + of_total.sum() + 2 * of_square.sum() * bias
-            of_bias.index_add_(0, target, of_output)
-        return of_features, None, of_weight, of_bias, None
+            grad_bias = weight @ doubled + grad_total.sum() + 2 * grad_square.sum() * bias
+            grad_bias.index_add_(0, target, grad_output)
+        return grad_features, None, grad_weight, grad_bias, None
 
 
 Statistics = Tuple[Tensor, Tensor, Tensor]

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 logger = logging.getLogger(__name__)
 
 
-def fused(function: Callable) -> Callable:
+def compiled_on_cuda(function: Callable) -> Callable:
     """Compiles ``function`` for calls with CUDA tensors, at the first one; ``FAIRSEQ_KERNELS_FUSE=0`` never does.
 
     Where compilation fails (no Triton, an unsupported device) it says so once and stays eager: slower, not wrong.

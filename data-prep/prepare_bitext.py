@@ -1,0 +1,414 @@
+"""Parallel text for fairseq: tokenised, cleaned, segmented into subwords and binarised.
+
+The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare`` with text of their own.
+"""
+
+import io
+import os
+import re
+import shutil
+import signal
+from functools import partial
+from importlib.metadata import version
+from itertools import chain
+from multiprocessing import Pool
+from pathlib import Path
+
+import sentencepiece
+import subword_nmt.learn_bpe
+from common import (
+    SPLITS,
+    TEXT_RULES,
+    ArgumentParser,
+    InputError,
+    Stages,
+    binarise,
+    build_dictionary,
+    positive_int,
+    progress,
+    read_lines,
+    run,
+    stat_of,
+    words,
+    write_lines,
+)
+from moses import Tokenizer, lowercase
+from sacremoses import MosesDetokenizer
+from subword_nmt.apply_bpe import BPE
+
+LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
+LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
+OUTPUT = (
+    "--out receives {train,valid,test}.LANG in subwords, code (the merges), test.ref.LANG (the references of "
+    "detokenised BLEU: sacrebleu -lc where the text is lower case), data-bin/ and prepare.json, the record of what is "
+    "done: the same command run again does only what is missing. fairseq-generate takes --remove-bpe (after --bpe "
+    "sentencepiece: --remove-bpe sentencepiece)."
+)
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def find(prefix, language):
+    """The file ``PREFIX.LANGUAGE``, or the same with .gz."""
+    for path in (Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")):
+        if path.is_file():
+            return path
+    raise InputError(f"{prefix}.{language}: no such file, nor with .gz: give the path without .{language}")
+
+
+def check_parallel(lines, name):
+    """
+    Raises:
+        InputError: the ``{language: lines}`` of one split do not pair up, or there are none.
+    """
+    counts = {language: len(text) for language, text in lines.items()}
+    if len(set(counts.values())) != 1:
+        sizes = " and ".join(f"{count:,} {language} lines" for language, count in counts.items())
+        raise InputError(f"{name}: {sizes}: line n of the one must translate line n of the other")
+    if not all(counts.values()):
+        raise InputError(f"{name}: no sentence pair is left: this is not the corpus, or not all of it")
+
+
+def read(paths, args):
+    """The corpus in ``{(split, language): path}``, as ``prepare`` takes it."""
+    for path in filter(None, (args.dict_source, args.dict_target)):
+        load_dictionary(path)  # an error in it is told before any long work
+    corpus = {}
+    for split in SPLITS:
+        lines = {language: list(read_lines(paths[split, language])) for language in languages(args)}
+        check_parallel(lines, f"--{split} {', '.join(str(paths[split, language]) for language in lines)}")
+        corpus[split] = {language: tokenise(text, language, args, paths[split, language])
+                         for language, text in lines.items()}
+    references = lines  # of the test set, which comes last
+    if args.tokenized:
+        references = {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
+                      for language, text in lines.items()}
+    train, dropped = clean(corpus["train"], args.max_ratio)
+    return {**corpus, "train": train}, references, dropped
+
+
+# ------------------------------------------------------------------------------------------------------ processing
+
+
+def languages(args):
+    """Both languages in alphabetical order: the text is the same in either direction."""
+    return sorted((args.source_lang, args.target_lang))
+
+
+def start_pool(workers, function=None):
+    """A pool of processes for ``call(function's argument)``, which Ctrl-C doesn't reach: they inherit its being
+    blocked, and this process answers it."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return Pool(workers, set_function, (function,))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def set_function(function):
+    global worker_function
+    worker_function = function
+
+
+def call(argument):
+    return worker_function(argument)
+
+
+def parallel(function, lines, workers, label):
+    """``[function(line) for line in lines]``, over ``workers`` processes; ``function`` must pickle."""
+    if workers == 1:
+        return list(map(function, progress(lines, label)))
+    with start_pool(workers, function) as pool:
+        return list(progress(pool.imap(call, lines, chunksize=500), label, total=len(lines)))
+
+
+def moses(tokenizer, lower, line):
+    tokens = tokenizer(line)
+    return lowercase(tokens) if lower else tokens
+
+
+def tokenise(lines, language, args, name):
+    """Moses tokens, a string a line; ``name`` is what errors call the text."""
+    if args.tokenized:
+        lines = map(lowercase, lines) if args.lower else lines
+        return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
+    return parallel(partial(moses, Tokenizer(language), args.lower), lines, args.workers, f"tokenising {language}")
+
+
+def clean(lines, max_ratio=None):
+    """The pairs of the tokenised ``{language: lines}`` that clean-corpus-n.perl would leave, with single spaces, and
+    how many it would drop.
+
+    Source: scripts/training/clean-corpus-n.perl of https://github.com/moses-smt/mosesdecoder.
+
+    Args:
+        max_ratio: how many times as many tokens one side may have as the other; None for any number.
+    """
+    def fits(pair):
+        few, many = sorted(map(len, pair))
+        if few == 0 or many > LONGEST_SENTENCE or (max_ratio and many / few > max_ratio):
+            return False
+        return max(map(len, chain(*pair))) <= LONGEST_WORD
+
+    pairs = [tuple(map(str.split, pair)) for pair in zip(*lines.values())]
+    clean_pairs = list(filter(fits, pairs))
+    text = {language: [" ".join(pair[side]) for pair in clean_pairs] for side, language in enumerate(lines)}
+    return text, len(pairs) - len(clean_pairs)
+
+
+# -------------------------------------------------------------------------------------------------------- subwords
+
+
+def learn_subword_nmt(lines, merges):
+    """``merges`` joint BPE merges (Sennrich et al. 2016), learned as by ``learn_bpe.py -s merges``, as bytes."""
+    subword_nmt.learn_bpe.tqdm = partial(progress, label="learning BPE")  # in place of its own display
+    codes = io.StringIO()
+    try:
+        subword_nmt.learn_bpe.learn_bpe(lines, codes, merges)
+        learned = codes.getvalue().count("\n") - 1
+    except ValueError:  # of max(): no word has two characters
+        learned = 0
+    if not learned:
+        raise InputError("train: the text is too small for a BPE: no two neighbouring characters occur twice")
+    return codes.getvalue().encode()
+
+
+def learn_sentencepiece(lines, pieces):
+    """A joint BPE model of ``pieces`` pieces (Kudo and Richardson 2018), as bytes.
+
+    Without sentencepiece's normalisation: joined again, the pieces are the tokens as they were.
+    """
+    try:
+        with start_pool(1) as pool:  # Ctrl-C cannot stop its C++ code in this process
+            return pool.apply(train_sentencepiece, (list(lines), pieces))
+    except RuntimeError as error:
+        raise InputError(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text "
+                         f"({error})") from None
+
+
+def train_sentencepiece(lines, pieces):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
+        character_coverage=1.0, normalization_rule_name="identity", minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def encode(model, line):
+    return " ".join(model.encode(line, out_type=str))
+
+
+def segmenter(bpe, code):
+    """The function that segments a tokenised line by ``code``, the bytes that the learner returned.
+
+    Raises:
+        ValueError: these bytes are something else.
+    """
+    if not code:
+        raise ValueError("it is empty")
+    if bpe == "sentencepiece":
+        try:
+            return partial(encode, sentencepiece.SentencePieceProcessor(model_proto=code))
+        except RuntimeError:
+            raise ValueError("no model of sentencepiece") from None
+    lines = code.decode().rstrip("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if len(line.split(" ")) != 2:  # as the "#version: 0.2" above them
+            raise ValueError(f"line {number} isn't a merge of two subwords but {line[:40]!r}")
+    return BPE(io.StringIO("\n".join(lines) + "\n")).process_line
+
+
+LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepiece}
+
+
+# ---------------------------------------------------------------------------------------------------- preparation
+
+
+def argument_parser(program, description):
+    """The options that all preparations of parallel text share; a recipe adds where its corpus comes from."""
+    parser = ArgumentParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
+    add = parser.add_argument
+    add("--out", required=True, metavar="DIR", help="directory for the prepared data")
+    add("--bpe", choices=list(LEARNERS), default="subword-nmt",
+        help="subword method, joint for both languages (default: %(default)s)")
+    add("--bpe-merges", type=positive_int, metavar="N",
+        help="merges, or with sentencepiece the size of the model (default: 10000)")
+    add("--joined-dictionary", action="store_true",
+        help="one dictionary for both languages (default: one each, as in fairseq's recipe)")
+    add("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
+        help="processes (default: %(default)s)")
+    parser.set_defaults(code=None, dict_source=None, dict_target=None, tokenized=False, lower=True, max_ratio=None)
+    return parser
+
+
+def add_source(parser):
+    """The direction of a German-English corpus; ``with_languages`` makes ``args.source_lang`` etc. of it."""
+    parser.add_argument("--source", choices=("de", "en"), default="de",
+                        help="language to translate from; the other one is the target (default: %(default)s)")
+
+
+def with_languages(args):
+    args.source_lang, args.target_lang = args.source, "en" if args.source == "de" else "de"
+    return args
+
+
+def prepare(args, inputs, read_corpus):
+    """Make subword text, references and data-bin in ``args.out``, where they are missing, and print their counts.
+
+    Args:
+        args: parsed options of ``argument_parser``, with ``source_lang`` and ``target_lang``.
+        inputs: files that the corpus is read from: after a change in one, every stage runs again.
+        read_corpus: function without arguments, called only where its result is needed. Returns ``{split: {language:
+            tokenised lines}}``, the references of the test set as ``{language: lines}``, and how many training pairs
+            cleaning dropped.
+
+    Returns:
+        ``{split: pairs}``.
+    """
+    pair = languages(args)
+    given = [path for path in (args.code, args.dict_source, args.dict_target) if path]
+    tools = [version("sacremoses"), version(args.bpe)]
+    key = [stat_of([*inputs, *given]), tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
+    direction = [args.source_lang, args.target_lang, args.joined_dictionary]
+    outputs = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in pair]
+    with Stages(args.out) as stages:
+        dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
+        result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
+    report(result, dropped)
+    print(f"ready: {stages.out / 'data-bin'}")
+    return {split: result["splits"][f"{split}.{pair[0]}"]["lines"] for split in SPLITS}
+
+
+def write_text(stages, key, args, corpus, references, dropped):
+    """Write the subwords of ``corpus``, which the merges are learned from unless they are given; arguments as
+    ``prepare`` has them. Returns ``dropped``."""
+    out = stages.out
+    for split in SPLITS:
+        check_parallel(corpus[split], split)
+    stages.run("code", key, ["code"], lambda: write_code(out, args, corpus["train"]))
+    segment = segmenter(args.bpe, (out / "code").read_bytes())
+    shutil.rmtree(out / "data-bin", ignore_errors=True)  # no data-bin of other text stays
+    for split, texts in corpus.items():
+        for language, lines in texts.items():
+            lines = parallel(segment, lines, args.workers, f"segmenting {split}.{language}")
+            write_lines(out / f"{split}.{language}", lines)
+    for language, lines in references.items():
+        write_lines(out / f"test.ref.{language}", (" ".join(line.split()) for line in lines))
+    return dropped
+
+
+def write_code(out, args, train):
+    """Write the merges that are given, or those learned from the training text of both languages."""
+    if args.code:
+        code = args.code.read_bytes()
+    else:
+        code = LEARNERS[args.bpe](chain.from_iterable(train.values()), args.bpe_merges or 10_000)
+    part = out / "code.part"
+    part.write_bytes(code)
+    part.replace(out / "code")
+
+
+def write_data_bin(out, args):
+    """Write ``data-bin``.
+
+    Returns:
+        The counts of each text, as ``binarise`` gives them, and the sizes of the dictionaries.
+    """
+    train = {language: [out / f"train.{language}"] for language in languages(args)}
+    if args.joined_dictionary:
+        train = dict.fromkeys(train, [path for paths in train.values() for path in paths])
+    given = {args.source_lang: args.dict_source, args.target_lang: args.dict_target}
+    dictionaries = {f"dict.{language}.txt": load_dictionary(given[language]) if given[language]
+                    else build_dictionary(paths, padding_factor=8)[0] for language, paths in train.items()}
+    pair = f"{args.source_lang}-{args.target_lang}"
+    texts = {f"{split}.{pair}.{language}": (out / f"{split}.{language}", f"dict.{language}.txt")
+             for split in SPLITS for language in train}
+    counts = binarise(out, texts, dictionaries)
+    sizes = {name: (len(dictionary) - dictionary.nspecial, sum(word.startswith("madeupword") for word in
+                                                               dictionary.symbols))
+             for name, dictionary in dictionaries.items()}
+    return {"splits": {name.replace(f".{pair}", ""): row for name, row in counts.items()}, "dictionaries": sizes}
+
+
+def load_dictionary(path):
+    """fairseq's dictionary in a file.
+
+    Raises:
+        InputError: it is something else.
+    """
+    from fairseq.data import Dictionary
+
+    try:
+        dictionary = Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises a plain one for text that isn't UTF-8
+        raise InputError(f"{path}: not a dictionary of fairseq's: {error}") from None
+    if len(dictionary) == dictionary.nspecial:
+        raise InputError(f"{path}: a dictionary without words: give one with WORD COUNT a line")
+    return dictionary
+
+
+def report(result, dropped):
+    """Print the counts."""
+    for name, row in result["splits"].items():
+        subwords = row["tokens"] - row["lines"]
+        print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
+    print(f"dropped by cleaning: {dropped:,} training pairs")
+    for name, (size, padding) in result["dictionaries"].items():
+        print(f"{name}: {size:,} entries, {padding} of them unused (fairseq fills up to a multiple of 8)")
+
+
+def main():
+    parser = argument_parser("prepare-bitext.sh", "Any parallel text to BPE and fairseq's binary data.")
+    add = parser.add_argument
+    for side in ("source", "target"):
+        add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
+    for split in SPLITS:
+        add(f"--{split}", required=True, metavar="PREFIX", help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both "
+            "languages, a sentence a line")
+    add("--tokenized", action="store_true", help="the text is in Moses tokens already (default: raw text)")
+    add("--lower", action="store_true", help="make the text lower case")
+    add("--max-ratio", type=float, metavar="R", help="drop training pairs of which one side has more than R times the "
+        f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
+    add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
+    for side in ("source", "target"):
+        add(f"--dict-{side}", type=Path, metavar="FILE", help="given dictionary, not made from the training text")
+    parser.set_defaults(tokenized=False, lower=False)
+    args = parser.parse_args()
+    check_options(args)
+    paths = {(split, language): find(getattr(args, split), language)
+             for split in SPLITS for language in languages(args)}
+    prepare(args, paths.values(), lambda: read(paths, args))
+
+
+def check_options(args):
+    """
+    Raises:
+        InputError: options that contradict each other, or files that are not what they should be.
+    """
+    for side in ("source", "target"):
+        language = getattr(args, f"{side}_lang")
+        if not re.fullmatch(r"\w+", language):
+            raise InputError(f"--{side}-lang {language!r}: letters, digits and _ only, as in de")
+    if args.source_lang == args.target_lang:
+        raise InputError(f"--source-lang and --target-lang are both {args.source_lang}: give two languages")
+    if args.code and args.bpe_merges:
+        raise InputError("--code gives the merges and --bpe-merges is for learning them: give one of them")
+    if args.joined_dictionary and (args.dict_source or args.dict_target):
+        raise InputError("--joined-dictionary makes a dictionary: leave it out, or --dict-source and --dict-target")
+    if args.max_ratio is not None and not args.max_ratio >= 1:
+        raise InputError(f"--max-ratio {args.max_ratio}: at least 1, as 1.5")
+    for option, path in (("--code", args.code), ("--dict-source", args.dict_source),
+                         ("--dict-target", args.dict_target)):
+        if path and not path.is_file():
+            raise InputError(f"{option} {path}: no such file")
+    if args.code:
+        try:
+            segmenter(args.bpe, args.code.read_bytes())
+        except ValueError as error:
+            raise InputError(f"--code {args.code}: not merges of {args.bpe}: {error}") from None
+
+
+if __name__ == "__main__":
+    run(main, "prepare-bitext.sh")

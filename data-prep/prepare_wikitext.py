@@ -1,0 +1,19 @@
+"""WikiText-2 or WikiText-103 (Merity et al. 2016), words with <unk> as distributed, for language models."""
+
+from common import SPLITS, run
+from prepare_text import prepare_corpus
+
+HELD_OUT = {"valid": 217_646, "test": 245_569}
+KNOWN = {
+    "WikiText-2": ({"train": 2_088_628, **HELD_OUT}, 33_278),
+    "WikiText-103": ({"train": 103_227_021, **HELD_OUT}, 267_735),
+}
+
+
+def main():
+    names = {split: (f"wiki.{split}.tokens", f"{split}.txt") for split in SPLITS}
+    prepare_corpus("prepare-wikitext.sh", __doc__, names, KNOWN)
+
+
+if __name__ == "__main__":
+    run(main, "prepare-wikitext.sh")

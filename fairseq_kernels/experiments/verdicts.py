@@ -1,0 +1,65 @@
+"""``verdicts.yaml``, written by hand: each claim of the papers, our evidence, and whether the claim holds."""
+
+from pathlib import Path
+from typing import List, Sequence
+
+import pandas
+import yaml
+
+from .chapters import LEVEL, Chapter, Part, cell, difference
+from .summaries import Results
+
+VERDICTS = "verdicts"
+CHOICES = ("holds", "doesn't", "can't be told here")
+FIELDS = ("claim", "source", "paper", "evidence", "verdict", "reason")
+
+
+def load_verdicts(folder: Path, results: Sequence[Results]) -> List[Chapter]:
+    """The chapter, or none if the folder has no such file.
+
+    Args:
+        results: of all tables; figures of a claim's ``rows`` (TABLE/PROFILE/CORPUS/METRIC/ROW) are taken from there.
+
+    Raises:
+        ValueError: the file isn't a list of claims, each with ``FIELDS``, or names rows that have no figures.
+    """
+    path = folder / f"{VERDICTS}.yaml"
+    try:
+        claims = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else []
+        if not (isinstance(claims, list) and all(isinstance(claim, dict) for claim in claims)):
+            raise ValueError("no list of claims")
+        lines = [verdict(claim, results) for claim in claims]
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+    if not lines:
+        return []
+    table = pandas.DataFrame(lines, columns=["claim", "verdict", "reason", "here", "the paper"])
+    note = (
+        "Signed figures are differences from lin (KerBS: from softmax), in square brackets their 95 % intervals; the "
+        "tables have the rest. No difference shown: not tested, or not significant."
+    )
+    return [Chapter(VERDICTS, "What holds of the papers' claims", "", note, [Part("", [table])])]
+
+
+def verdict(claim: dict, results: Sequence[Results]) -> List[str]:
+    missing = [name for name in FIELDS if not isinstance(claim.get(name), str)]
+    if missing:
+        raise ValueError(f"{claim.get('claim', 'a claim')!r} has no text for {', '.join(missing)}")
+    if claim["verdict"] not in CHOICES:
+        raise ValueError(f"verdict {claim['verdict']!r} is not known; choose from {', '.join(CHOICES)}")
+    figures = "; ".join(evidence(row, results) for row in claim.get("rows", []))
+    here = f"{claim['evidence']} {figures}".strip()
+    return [claim["claim"], claim["verdict"], claim["reason"], here, f"{claim['paper']} ({claim['source']})"]
+
+
+def evidence(row: str, results: Sequence[Results]) -> str:
+    """A row's figures, as the tables have them."""
+    for found in results:
+        names = found.rows[["profile", "corpus", "metric", "name"]].agg("/".join, axis=1)
+        of_row = found.rows[found.table.name + "/" + names == row]
+        if len(of_row):
+            summary = of_row.loc[(of_row.split == found.table.split).idxmax()]  # the table's split, or the first
+            compared = difference(summary)
+            shown = "" if summary.adjusted < LEVEL or not compared else ", no difference shown"
+            return f"{summary['name']} {compared or cell(summary)}{shown}"
+    raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")

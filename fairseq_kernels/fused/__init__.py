@@ -1,0 +1,16 @@
+"""What a chunk's large tensors go through, as ``torch.autograd.Function``: the formulas' fast twins. Torch only.
+
+- :mod:`word_product`: the products with the words' vectors, (n, V).
+- :mod:`inner_product`, :mod:`distance`, :mod:`gaussian`, :mod:`hyperbolic`: kernels, beside the files of the same
+  names in ``fairseq_kernels.kernels``, which have the formulas.
+- :mod:`mixture_nll`: from scores to losses.
+
+The buffer rule. Functions in here, and nothing else, overwrite tensors of (n, V):
+
+1. A kernel's Function may overwrite its products, and the gradient that its backward is given; what it returns as
+   scores its backward does not read. It leaves word and context terms alone, which other chunks use.
+2. The loss may overwrite scores that come from such a Function, and a product that is itself the score. Scores of a
+   plain formula it copies: autograd may still need them.
+3. Products have version counters of their own though they share a block of memory, so that a formula in one component
+   does not notice what a Function does to the product of another.
+"""

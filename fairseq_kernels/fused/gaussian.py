@@ -1,0 +1,60 @@
+"""Expected likelihoods of Gaussians: see ``fairseq_kernels.kernels.gaussian`` for the formula."""
+
+import itertools
+import math
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+def factors_at_a_time(variances) -> int:
+    """How many precisions' product float32 can hold, of which one logarithm is taken: a logarithm costs more."""
+    # on CUDA the look would wait for the device
+    return 4 if variances[0].device.type == "cpu" and all((s < 1e8).all() for s in variances) else 2
+
+
+class MixtureOfGaussians(Function):
+    """Sum over pairs of components (i, j) of (m/2) log(r / 2 pi) - r D / 2, r = 1 / (s_W + s_h), D = ||mu_W - mu_h||^2.
+
+    ``tensors``: the products of the pairs, ||mu_W||^2 and s_W of each component, ||mu_h||^2 and s_h of each.
+    """
+
+    @staticmethod
+    def forward(ctx, components, mean_size, *tensors):
+        n, m = components, mean_size
+        products, words, contexts = tensors[: n * n], tensors[n * n : n * n + 2 * n], tensors[n * n + 2 * n :]
+        ctx.pairs, ctx.components, ctx.mean_size = list(itertools.product(range(n), range(n))), n, m
+        score, ctx.saved, together = 0.0, [], factors_at_a_time([*words[n:], *contexts[n:]])
+        for start in range(0, len(ctx.pairs), together):
+            factors = None
+            for place, (i, j) in enumerate(ctx.pairs[start : start + together], start):
+                # no clamp at 0: a distance of a rounding error below it does no harm here
+                product = products[place].detach()
+                distance = torch.sub(words[i], product, alpha=2, out=product).add_(contexts[j])
+                precision = (words[n + i] + contexts[n + j]).reciprocal_()
+                factors = precision.clone() if factors is None else factors.mul_(precision)
+                ctx.saved.append((distance, precision))
+            pairs = min(together, len(ctx.pairs) - start)
+            logs = factors.log_().sub_(pairs * math.log(2 * math.pi)).mul_(m / 2)
+            score = score + logs if start else logs
+        for distance, precision in ctx.saved:
+            score.addcmul_(precision, distance, value=-0.5)
+        return score
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        n, m = ctx.components, ctx.mean_size
+        grad_products, grad_words, grad_contexts = [], [0.0] * (2 * n), [0.0] * (2 * n)
+        for (i, j), (distance, precision) in zip(ctx.pairs, ctx.saved):
+            # dS/dD = -r / 2, dS/ds = r (r D - m) / 2, dS/dg = r
+            distance.mul_(precision)
+            grad_product = precision.mul_(grad_score)
+            spread = distance.mul_(grad_product)
+            for sums, dim, index in ((grad_words, 0, i), (grad_contexts, 1, j)):
+                sum_product, sum_spread = (tensor.sum(dim, keepdim=bool(dim)) for tensor in (grad_product, spread))
+                sums[index] = sums[index] - sum_product / 2
+                sums[n + index] = sums[n + index] + (sum_spread - m * sum_product) / 2
+            grad_products.append(grad_product)
+        return None, None, *grad_products, *grad_words, *grad_contexts

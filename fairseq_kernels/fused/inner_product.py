@@ -1,0 +1,83 @@
+"""Functions of the inner product g (n, V): see ``fairseq_kernels.kernels.inner_product`` for the formulas."""
+
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .values import dot, gradient, multiplied, number
+
+
+class Polynomial(Function):
+    """(alpha g + c)^p."""
+
+    buffers = 2
+
+    @staticmethod
+    def forward(ctx, alpha, c, p, product):
+        ctx.alpha, ctx.c, ctx.p = alpha, c, p
+        product, slope = product.detach(), number(alpha)
+        ctx.product = product if ctx.needs_input_grad[0] else None
+        base = product * slope if ctx.needs_input_grad[0] else product if slope == 1 else product.mul_(slope)
+        ctx.base = base.add_(number(c))
+        return ctx.base**p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        # dS/dbase = p base^(p - 1)
+        slope, factor = ctx.base if ctx.p == 2 else ctx.base.pow_(ctx.p - 1), ctx.p * number(ctx.alpha)
+        wants_alpha, wants_c = ctx.needs_input_grad[:2]
+        if not (wants_alpha or wants_c):
+            return None, None, None, multiplied(slope, grad_score, factor)
+        grad_base = slope.mul_(grad_score)  # divided by p
+        grad_c = gradient(ctx.c, grad_base.sum() * ctx.p) if wants_c else None
+        grad_alpha = gradient(ctx.alpha, dot(grad_base, ctx.product) * ctx.p) if wants_alpha else None
+        return grad_alpha, grad_c, None, grad_base.mul_(factor)
+
+
+class Sigsoftmax(Function):
+    """g + log sigmoid(g)."""
+
+    buffers = 2
+
+    @staticmethod
+    def forward(ctx, product):
+        ctx.product = product.detach()
+        return F.logsigmoid(ctx.product).add_(ctx.product)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        return multiplied(ctx.product.sigmoid_().sub_(2), grad_score, -1.0)
+
+
+class Absolute(Function):
+    """|g|."""
+
+    buffers = 2
+
+    @staticmethod
+    def forward(ctx, product):
+        ctx.product = product.detach()
+        return ctx.product.abs()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        return ctx.product.sign_().mul_(grad_score)
+
+
+class Scale(Function):
+    """S times a scale: in the place of S, unless the scale is learned, whose gradient needs S."""
+
+    @staticmethod
+    def forward(ctx, score, scale):
+        ctx.scale, score = scale, score.detach()
+        ctx.score = score if ctx.needs_input_grad[1] else None
+        return score * number(scale) if ctx.needs_input_grad[1] else score.mul_(number(scale))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_scaled):
+        grad_scale = None if ctx.score is None else gradient(ctx.scale, dot(grad_scaled, ctx.score))
+        return grad_scaled.mul_(number(ctx.scale)), grad_scale

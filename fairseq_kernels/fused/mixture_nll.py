@@ -1,0 +1,215 @@
+"""From the scores of a chunk to its losses, and back.
+
+Notation: p_k(v) = softmax_v S_k(v); p(v) = sum_k pi_k p_k(v); y the target; t_v its (smoothed) distribution.
+"""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .compiled import compiled_on_cuda
+
+
+class Scores(NamedTuple):
+    """One component's scores, without the words' biases.
+
+    Args:
+        values: S_k (n, V).
+        free: whether the loss may overwrite them (the buffer rule).
+        token_factor: a list, where the scores are a product as it is: the factor (n, 1) of its gradient is left in it
+            instead of being multiplied (see ``word_product.WordProduct``).
+    """
+
+    values: Tensor
+    free: bool
+    token_factor: Optional[List[Tensor]] = None
+
+
+class Smoothing(NamedTuple):
+    """t_v = ``everywhere`` for every word, and ``on_target`` on top of it for y: fairseq's label smoothing."""
+
+    everywhere: float
+    on_target: float
+
+    @classmethod
+    def over(cls, words: int, epsilon: float) -> "Smoothing":
+        """1 - epsilon on the target, epsilon / (V - 1) on each other word."""
+        if words == 1:  # no other word to give a share to
+            return cls(0.0, 1.0)
+        everywhere = epsilon / (words - 1)
+        return cls(everywhere, 1 - epsilon - everywhere)
+
+
+class Losses(NamedTuple):
+    """What the scores of n tokens give.
+
+    Args:
+        loss: -sum_v t_v log p(v), (n,).
+        nll: -log p(y), (n,).
+        log_partition: log sum_v exp S_k(v) of each component, (n, K).
+        correct: whether the target is the most probable word, (n,); None for a mixture, where that is not free.
+        grad_scores: dL/dS_k, (n, V) each, to be multiplied by its factor.
+        factors: (n, 1) each, or None for 1.
+        grad_log_pi: dL/dlog pi, (n, K), or None.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    log_partition: Tensor
+    correct: Optional[Tensor]
+    grad_scores: List[Tensor]
+    factors: List[Optional[Tensor]]
+    grad_log_pi: Optional[Tensor]
+
+
+class MixtureNLL(Function):
+    """(loss, nll) of each token from log pi (n, K), the words' biases and K scores (n, V).
+
+    The gradients of the scores are computed in forward, in the place of the scores where these are free; backward
+    multiplies them by the incoming gradient. dL/dbias is added to ``grad_bias`` in place.
+
+    Args:
+        metrics: a dict, which receives ``log_partition`` (n, K) and for K = 1 ``correct`` (n,).
+    """
+
+    @staticmethod
+    def forward(ctx, log_pi, bias, grad_bias, target, epsilon, metrics: Dict[str, Tensor], scores, *values):
+        # `values` are the scores' tensors, for autograd to see
+        with_gradients = any(ctx.needs_input_grad)
+        losses = mixture_losses(log_pi, bias, target, epsilon, with_gradients, [(s.values, s.free) for s in scores])
+        metrics["log_partition"] = losses.log_partition
+        if losses.correct is not None:
+            metrics["correct"] = losses.correct
+        # without the loss itself, which would hold this context that holds it
+        ctx.grad_scores, ctx.factors, ctx.grad_log_pi = losses.grad_scores, losses.factors, losses.grad_log_pi
+        ctx.grad_bias, ctx.token_factors = grad_bias, [s.token_factor for s in scores]
+        nll = losses.nll.clone()  # it may be the loss itself
+        ctx.mark_non_differentiable(nll)
+        return losses.loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_loss, _):
+        token, grad_log_pi = token_weight(grad_loss), ctx.grad_log_pi
+        for grad, factor, token_factor in zip(ctx.grad_scores, ctx.factors, ctx.token_factors):
+            factor = token if factor is None else factor if token is None else factor * token
+            if ctx.grad_bias is not None:
+                ctx.grad_bias.addmv_(grad.T, grad.new_ones(len(grad)) if factor is None else factor.squeeze(1))
+            if token_factor is not None:
+                token_factor[:] = [] if factor is None else [factor]
+            elif factor is not None:
+                grad.mul_(factor)
+        if grad_log_pi is not None and token is not None:
+            grad_log_pi = grad_log_pi * token
+        return grad_log_pi, None, None, None, None, None, None, *ctx.grad_scores
+
+
+def token_weight(grad_loss: Tensor) -> Optional[Tensor]:
+    """dL/dloss as (n, 1); None where it is 1 for all tokens, which on the CPU is worth a look."""
+    if grad_loss.device.type == "cpu" and bool((grad_loss == 1).all()):
+        return None
+    return grad_loss.unsqueeze(1)
+
+
+@compiled_on_cuda
+def mixture_losses(
+    log_pi: Optional[Tensor],
+    bias: Optional[Tensor],
+    target: Tensor,
+    epsilon: float,
+    with_gradients: bool,
+    scores: Sequence[Tuple[Tensor, bool]],
+) -> Losses:
+    """Losses and gradients, by the cheapest exact way. ``scores``: each with whether it may be overwritten."""
+    if bias is not None:
+        scores = [(score.add_(bias) if free else score + bias, True) for score, free in scores]
+    smoothing = Smoothing.over(scores[0][0].size(1), epsilon)
+    if log_pi is None:
+        return single_losses(scores, target, smoothing, with_gradients)
+    if epsilon:
+        return smoothed_mixture_losses(scores, log_pi, target, smoothing, with_gradients)
+    return unsmoothed_mixture_losses(scores, log_pi, target, with_gradients)
+
+
+def single_losses(scores, target: Tensor, smoothing: Smoothing, with_gradients: bool) -> Losses:
+    """K = 1: d(-sum t log p)/dS(v) = p(v) - t_v."""
+    [(score, free)] = scores
+    word = target.unsqueeze(1)
+    at_target = score.gather(1, word).squeeze(1)
+    everywhere = score.sum(1) * smoothing.everywhere if smoothing.everywhere else 0.0
+    peak = score.amax(1)
+    probability, log_partition = softmax(score, free, peak, with_gradients)
+    nll = log_partition - at_target
+    loss = nll if not smoothing.everywhere else log_partition - smoothing.on_target * at_target - everywhere
+    if with_gradients:
+        if smoothing.everywhere:
+            probability -= smoothing.everywhere
+        add_at(probability, word, -smoothing.on_target)
+    return Losses(loss, nll, log_partition.unsqueeze(1), at_target >= peak, [probability], [None], None)
+
+
+def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradients: bool) -> Losses:
+    """K > 1 needs one number a token and component, the partition: log p(y) = logsumexp_k(log pi_k + log p_k(y)),
+    and with r_k = pi_k p_k(y) / p(y): dL/dS_k(v) = r_k (p_k(v) - [v = y]), dL/dlog pi_k = -r_k."""
+    word = target.unsqueeze(1)
+    grad_scores, at_targets, log_partitions = [], [], []
+    for score, free in scores:
+        at_targets.append(score.gather(1, word).squeeze(1))
+        probability, log_partition = softmax(score, free, score.amax(1), with_gradients)
+        log_partitions.append(log_partition)
+        if with_gradients:
+            add_at(probability, word, -1.0)
+            grad_scores.append(probability)
+    log_partition = torch.stack(log_partitions, dim=1)
+    joint = log_pi + torch.stack(at_targets, dim=1) - log_partition
+    loss = -joint.logsumexp(1)
+    responsibility = (joint + loss.unsqueeze(1)).exp()
+    return Losses(loss, loss, log_partition, None, grad_scores, list(responsibility.split(1, dim=1)), -responsibility)
+
+
+def smoothed_mixture_losses(
+    scores, log_pi: Tensor, target: Tensor, smoothing: Smoothing, with_gradients: bool
+) -> Losses:
+    """With label smoothing every word has responsibilities of its own, R_k(v) = pi_k p_k(v) / p(v):
+    dL/dS_k(v) = p_k(v) c_k - t_v R_k(v) and dL/dlog pi_k = -c_k with c_k = sum_u t_u R_k(u)."""
+    word = target.unsqueeze(1)
+    joint, log_partitions = [], []  # log pi_k p_k(v), in the log domain: every word counts, however improbable
+    for k, (score, free) in enumerate(scores):
+        log_partitions.append(score.logsumexp(1, keepdim=True))
+        shift = log_pi[:, k : k + 1] - log_partitions[-1]
+        joint.append(score.add_(shift) if free else score + shift)
+    total = joint[0].clone()
+    for term in joint[1:]:
+        torch.logaddexp(total, term, out=total)
+    nll = -total.gather(1, word).squeeze(1)
+    loss = smoothing.on_target * nll - smoothing.everywhere * total.sum(1)
+    grad_scores, shares = [], []
+    for k, term in enumerate(joint if with_gradients else ()):
+        weighted = (term - total).exp_()  # R_k(v)
+        at_target = weighted.gather(1, word)
+        weighted *= smoothing.everywhere
+        weighted.scatter_add_(1, word, at_target * smoothing.on_target)
+        shares.append(weighted.sum(1, keepdim=True))
+        probability = term.sub_(log_pi[:, k : k + 1]).exp_()
+        grad_scores.append(probability.mul_(shares[-1]).sub_(weighted))
+    grad_log_pi = -torch.cat(shares, dim=1) if with_gradients else None
+    return Losses(loss, nll, torch.cat(log_partitions, 1), None, grad_scores, [None] * len(joint), grad_log_pi)
+
+
+def softmax(score: Tensor, free: bool, peak: Tensor, with_gradients: bool) -> Tuple[Optional[Tensor], Tensor]:
+    """Probabilities (n, V), over the scores where they are free, and log partition (n,), given the maxima (n,)."""
+    if not with_gradients:
+        shifted = score.sub_(peak.unsqueeze(1)) if free else score - peak.unsqueeze(1)
+        return None, peak + shifted.exp_().sum(1).log()
+    # torch's CPU softmax finishes reading a row before it writes it, so that it can work in place
+    in_place = free and score.device.type == "cpu"
+    probability = torch.softmax(score, 1, out=score) if in_place else torch.softmax(score, 1)
+    return probability, peak - probability.amax(1).log()  # the peak's probability is e^(peak - LSE)
+
+
+def add_at(values: Tensor, column: Tensor, amount: float) -> None:
+    """Adds to one column (n, 1) of each row."""
+    values.scatter_add_(1, column, values.new_full(column.shape, amount))

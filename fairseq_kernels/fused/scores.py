@@ -1,0 +1,32 @@
+"""A kernel's scores in a chunk: by its fused Function, or by its formula under autograd."""
+
+from typing import List, Sequence
+
+from torch import Tensor
+
+from .inner_product import Scale
+from .mixture_nll import Scores
+from .values import GradientExpected
+
+
+def fused_scores(
+    kernel, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor], token_factor: List[Tensor]
+) -> Scores:
+    """S times the scale, as ``kernel.scores``, with what the loss may do to it (the buffer rule).
+
+    Args:
+        token_factor: the list in which the loss may leave a factor where S is a product as it is.
+    """
+    if kernel.fused is None:
+        similarity = kernel.similarity(products, words, contexts)
+    else:
+        values = (
+            GradientExpected.apply(value, f"a value of {kernel.name}") if isinstance(value, Tensor) else value
+            for value in kernel.fused_values()
+        )
+        similarity = kernel.fused.apply(*values, *products, *words, *contexts)
+    is_product = any(similarity is product for product in products)
+    free, scale = is_product or kernel.fused is not None, kernel.value("scale")
+    if not isinstance(scale, Tensor) and scale == 1.0:
+        return Scores(similarity, free, token_factor if is_product else None)
+    return Scores(Scale.apply(similarity, scale) if free else similarity * scale, free)

@@ -1,0 +1,45 @@
+"""What the kernels' Functions do with hyper-parameters, which are numbers or, where they are learned, tensors."""
+
+from typing import Union
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+Value = Union[int, float, Tensor]
+
+
+def number(value: Value) -> float:
+    """A hyper-parameter's present value."""
+    return float(value.detach()) if isinstance(value, Tensor) else value
+
+
+def gradient(value: Value, amount: Tensor) -> Tensor:
+    """dL/dvalue, (), in the precision of the value."""
+    return amount.to(value.dtype) if isinstance(value, Tensor) else amount
+
+
+def dot(one: Tensor, other: Tensor) -> Tensor:
+    """Sum of the products of all elements, without a tensor of them."""
+    return torch.dot(one.reshape(-1), other.reshape(-1))
+
+
+def multiplied(one: Tensor, other: Tensor, factor: float) -> Tensor:
+    """``one * other * factor`` in the place of ``one``, in one pass."""
+    return torch.addcmul(one.new_zeros(()), one, other, value=factor, out=one)
+
+
+class GradientExpected(Function):
+    """A learned value, passed on as it is; raises where a Function's backward gives no gradient of it."""
+
+    @staticmethod
+    def forward(ctx, value, name):
+        ctx.name = name
+        ctx.set_materialize_grads(False)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if grad is None:
+            raise RuntimeError(f"{ctx.name} is learned, but its kernel's fused Function gives no gradient of it")
+        return grad, None

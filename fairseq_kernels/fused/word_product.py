@@ -1,0 +1,131 @@
+"""The inner products of a chunk's context vectors with the words' vectors, (n, V), and their gradients."""
+
+from typing import Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .matrix_products import backward_products, word_products
+
+WIDE = 3 / 4  # of the coordinates: then the zeros cost less than a product of its own
+
+
+class Workspace:
+    """Buffers that all chunks share: memory that is taken and given back leaves holes."""
+
+    def __init__(self):
+        self.buffers: Dict[Hashable, Tensor] = {}
+
+    def rows(self, name: Hashable, like: Tensor, columns: int) -> Tensor:
+        """``len(like)`` rows, with what the last chunk left in them; never more columns than at first."""
+        buffer = self.buffers.get(name)
+        if buffer is None or len(buffer) < len(like):
+            self.buffers[name] = buffer = like.new_empty(len(like), columns)
+        return buffer[: len(like), :columns]
+
+
+class WordProduct(Function):
+    """Queries (K n, m) of K components against words (V, m): K products (n, V), whose memory is one block.
+
+    Backward adds dL/dwords to ``grad_words`` in place, a block of words at a time, and returns dL/dqueries alone.
+
+    Args:
+        grad_words: (V, m), or None where no gradients are wanted.
+        block: (K n, V), for the products and later their gradients.
+        token_factors: for each component None, or a list in which the loss may leave a factor (n, 1) by which the
+            gradient of its product is still to be multiplied: here it costs a pass over m columns, not over V.
+    """
+
+    @staticmethod
+    def forward(ctx, queries, words, grad_words, block, token_factors):
+        word_products(queries, words, out=block)
+        ctx.queries, ctx.words, ctx.grad_words, ctx.block = queries, words, grad_words, block
+        ctx.token_factors = token_factors
+        ctx.set_materialize_grads(False)
+        # .data: each with a version counter of its own (the buffer rule, 3)
+        return tuple(part.data for part in block.chunk(len(token_factors)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grad_products):
+        for part, grad in zip(ctx.block.chunk(len(grad_products)), grad_products):
+            if grad is None:
+                part.zero_()
+            elif grad.data_ptr() != part.data_ptr():
+                part.copy_(grad)
+        queries, factors = ctx.queries, [entry[0] if entry else None for entry in ctx.token_factors]
+        factor: Optional[Tensor] = None
+        if any(each is not None for each in factors):
+            ones = queries.new_ones(len(queries) // len(factors), 1)
+            factor = stacked([ones if each is None else each for each in factors])
+            queries = queries * factor
+        grad_queries = backward_products(ctx.block, queries, ctx.words, ctx.grad_words)
+        return (grad_queries if factor is None else grad_queries.mul_(factor), *[None] * 4)
+
+
+class LatentProjection(Function):
+    """h C_k for each component, (n, d) and (K, d, d) to (K, n, d); backward adds dL/dC to ``grad_maps`` in place, as
+    K d x d numbers are too many to make anew for every chunk."""
+
+    @staticmethod
+    def forward(ctx, features, maps, grad_maps):
+        ctx.features, ctx.maps, ctx.grad_maps = features, maps, grad_maps
+        return features @ maps
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        ctx.grad_maps.baddbmm_(ctx.features.T.expand(len(grad), -1, -1), grad)
+        return torch.bmm(grad, ctx.maps.mT).sum(0), None, None
+
+
+class Queries(NamedTuple):
+    """Vectors of several components that meet the same columns of the same word matrix."""
+
+    matrix: int
+    columns: slice
+    components: List[int]
+    vectors: Tensor  # (len(components) n, m)
+
+
+Multiply = Callable[[Queries], Sequence[Tensor]]
+
+
+def all_products(kernels: Sequence, contexts: Tensor, matrices: int, multiply: Multiply) -> List[List[Tensor]]:
+    """What the kernels ask for, ``products[component][query]``, (n, V) each, in as few matrix products as possible.
+
+    Args:
+        contexts: of each component, (K, n, d).
+        matrices: the number of word matrices: 1 (tied) or K.
+        multiply: does one matrix product.
+    """
+    groups: Dict[Tuple, List[Tuple[int, int, Tensor]]] = {}
+    products: List[List[Tensor]] = []
+    for k, kernel in enumerate(kernels):
+        queries = kernel.queries(contexts[k])
+        products.append([contexts] * len(queries))  # places, filled below
+        for index, (vectors, columns) in enumerate(queries):
+            vectors, columns = widened(vectors, columns, contexts.size(-1), matrices)
+            groups.setdefault((k % matrices, columns.start, columns.stop), []).append((k, index, vectors))
+    for (matrix, start, stop), group in groups.items():
+        vectors = stacked([vectors for _, _, vectors in group])
+        parts = multiply(Queries(matrix, slice(start, stop), [k for k, _, _ in group], vectors))
+        for (k, index, _), part in zip(group, parts):
+            products[k][index] = part
+    return products
+
+
+def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:
+    """A query that meets nearly all coordinates, with zeros for the others if it can then share a product."""
+    start, stop, _ = columns.indices(width)
+    if columns == slice(None) or matrices > 1 or stop - start < WIDE * width:
+        return vectors, columns
+    return F.pad(vectors, (start, width - stop)), slice(None)
+
+
+def stacked(parts: List[Tensor]) -> Tensor:
+    """Rows one under the other; a single part is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

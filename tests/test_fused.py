@@ -1,0 +1,284 @@
+"""The fused Functions against their kernels' formulas; the buffer rule; kernels that are formulas alone."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kernel_settings import EVERY, build, ids
+from torch.autograd import Function
+
+from fairseq_kernels import KERNELS, GeneralizedSoftmax, Hyperparameter, Kernel, register_kernel
+from fairseq_kernels.fused.scores import fused_scores
+from fairseq_kernels.kernels import Linear, Logarithm, RadialBasis
+from fairseq_kernels.kernels.spec import build_kernels
+
+DIM = 6
+
+
+def leaves(*tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
+def terms_of(kernel, words=5, contexts=3, seed=4):
+    """Products, word terms and context terms of random vectors, as leaves."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(words + contexts, DIM, generator=generator, dtype=torch.float64)
+    weight, contexts = draw[:words], draw[words:]
+    with torch.no_grad():
+        products = [query @ weight[:, columns].T for query, columns in kernel.queries(contexts)]
+        groups = products, kernel.word_terms(weight), kernel.context_terms(contexts)
+    return [leaves(*group) for group in groups]
+
+
+def grad(output, inputs, upstream):
+    """Gradients, zeros where there is none."""
+    gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+    return [torch.zeros_like(i) if g is None else g for g, i in zip(gradients, inputs)]
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_fused_scores_are_the_formula_s(name, params):
+    """Scores, and gradients of products, word terms, context terms and learned values; the terms are left alone."""
+    kernel = build(name, params, DIM)
+    groups, copies = terms_of(kernel), terms_of(kernel)
+    expected = kernel.scores(*groups)
+    upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    wanted = grad(expected, [*sum(groups, []), *kernel.parameters()], upstream)
+    # products that are no leaves: Functions may overwrite them
+    products = [product * 1 for product in copies[0]]
+    scores = fused_scores(kernel, products, *copies[1:], [])
+    torch.testing.assert_close(scores.values, expected, rtol=1e-13, atol=1e-14)
+    ours = grad(scores.values, [*sum(copies, []), *kernel.parameters()], upstream.clone())
+    torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-12)
+    for group, untouched in zip(copies[1:], terms_of(kernel)[1:]):
+        torch.testing.assert_close(group, untouched, rtol=0, atol=0)
+
+
+# kernels that are formulas alone: tanh, exp and squares keep what they have computed for backward
+
+
+class Squared(Kernel):
+    """-g^2 / 4"""
+
+    name = "squared"
+
+    def similarity(self, products, words, contexts):
+        return -products[0].square() / 4
+
+
+class Tanh(Kernel):
+    """tanh(g), which autograd's backward reads."""
+
+    name = "tanh"
+
+    def similarity(self, products, words, contexts):
+        return torch.tanh(products[0])
+
+
+class Laplace(Kernel):
+    """exp(-gamma ||W - h||): as the docstring of Kernel says, with learned values."""
+
+    name = "laplace"
+    hyperparameters = (Hyperparameter("gamma", 0.5, "positive"),)
+
+    def word_terms(self, weight):
+        return (weight.square().sum(1),)
+
+    def context_terms(self, contexts):
+        return (contexts.square().sum(1, keepdim=True),)
+
+    def similarity(self, products, words, contexts):
+        distance = (words[0] + contexts[0] - 2 * products[0]).clamp_min(1e-9).sqrt()
+        return torch.exp(-self.value("gamma") * distance)
+
+
+class Twice(Kernel):
+    """Two products, one of half the coordinates."""
+
+    name = "twice"
+
+    def queries(self, contexts):
+        return [(contexts, slice(None)), (contexts[:, :3], slice(0, 3))]
+
+    def similarity(self, products, words, contexts):
+        return products[0] * torch.sigmoid(products[1])
+
+
+class Changed(Logarithm):
+    """A subclass that changes the formula alone: its parent's fused Function must not be used."""
+
+    name = "changed"
+
+    def similarity(self, products, words, contexts):
+        return -torch.log1p(words[0] + contexts[0] - 2 * products[0]) / 3
+
+
+class Same(Linear):
+    """The product itself."""
+
+    name = "same"
+
+
+OWN = [Squared, Tanh, Laplace, Twice, Changed, Same]
+
+
+@pytest.fixture(params=OWN, ids=lambda kernel: kernel.name)
+def own(request, monkeypatch):
+    """A kernel of a user's, registered for the test."""
+    monkeypatch.setattr("fairseq_kernels.kernels.base.KERNELS", KERNELS)
+    monkeypatch.setitem(KERNELS, request.param.name, request.param)
+    return request.param
+
+
+def layer_and_input(kernels, params=None, bias=True, **options):
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(DIM, 9, kernels, kernel_params=params, bias=bias, **options).double()
+    layer.memory_budget = 3 * layer.row_bytes(torch.float64)
+    return layer, torch.randn(7, DIM, dtype=torch.float64, requires_grad=True), torch.randint(9, (7,))
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("mixture", ["{}", "2x{}", "lin,{},rbf", "log,2x{},mog,lin"])
+def test_own_kernels_loss_is_autograd_s(own, mixture, smoothing, bias):
+    """nll against the log-probabilities of forward, alone and beside kernels with fused Functions."""
+    layer, features, target = layer_and_input(mixture.format(own.name), bias=bias)
+    inputs = [features, *layer.parameters()]
+    log_p = layer(features)
+    plain = -(1 - smoothing - smoothing / 8) * log_p.gather(1, target.unsqueeze(1)).sum() - smoothing / 8 * log_p.sum()
+    loss = layer.nll(features, target, label_smoothing=smoothing)
+    torch.testing.assert_close(loss, plain, rtol=1e-11, atol=1e-11)
+    wanted, ours = grad(plain, inputs, None), grad(loss, inputs, None)
+    torch.testing.assert_close(ours, wanted, rtol=1e-8, atol=1e-10)
+    with torch.no_grad():
+        torch.testing.assert_close(layer.nll(features, target, label_smoothing=smoothing), plain, rtol=1e-11, atol=0)
+        torch.testing.assert_close(layer.eval()(features), log_p, rtol=1e-11, atol=1e-11)
+
+
+def test_own_kernels_learn(monkeypatch):
+    """Learned hyper-parameters of a formula, the scale's too, have their gradients."""
+    monkeypatch.setitem(KERNELS, "laplace", Laplace)
+    layer, features, target = layer_and_input("lin,laplace", "laplace.gamma=learned,laplace.scale=learned:3")
+    plain = -layer(features).gather(1, target.unsqueeze(1)).sum()
+    inputs = list(layer.kernels.parameters())
+    wanted, ours = grad(plain, inputs, None), grad(layer.nll(features, target), inputs, None)
+    torch.testing.assert_close(ours, wanted, rtol=1e-9, atol=1e-12)
+    assert len(inputs) == 2 and all(gradient.abs() > 1e-6 for gradient in ours)
+
+
+def test_fused_functions_are_not_inherited():
+    class Derived(RadialBasis):
+        pass
+
+    class Own(RadialBasis):
+        fused = RadialBasis.fused
+
+    assert RadialBasis.fused is Own.fused is not None and Derived.fused is None
+
+
+def test_a_forgotten_gradient_raises(monkeypatch):
+    """A fused Function that gives none for a learned value would leave it where it starts."""
+
+    class Forgetful(Function):
+        buffers = 2
+
+        @staticmethod
+        def forward(ctx, gamma, product):
+            ctx.gamma = float(gamma)
+            return product * ctx.gamma
+
+        @staticmethod
+        def backward(ctx, grad_score):
+            return None, grad_score * ctx.gamma
+
+    class Forgotten(Kernel):
+        hyperparameters = (Hyperparameter("gamma", 2.0, "positive"),)
+        fused = Forgetful
+        name = "forgotten"
+
+        def similarity(self, products, words, contexts):
+            return products[0] * self.value("gamma")
+
+    monkeypatch.setitem(KERNELS, "forgotten", Forgotten)
+    layer, features, target = layer_and_input("forgotten")
+    layer.nll(features, target).backward()  # nothing learned, nothing forgotten
+    layer, features, target = layer_and_input("forgotten", "forgotten.gamma=learned")
+    with pytest.raises(RuntimeError, match="forgotten.*no gradient"):
+        layer.nll(features, target)
+
+
+def test_word_terms_in_many_blocks(monkeypatch):
+    """Their gradients reach all words, not the first block's alone."""
+    monkeypatch.setattr("fairseq_kernels.output_layers.generalized_softmax.WORDS_AT_A_TIME", 4)
+    layer, features, target = layer_and_input("log,ssg", "ssg.floor=learned", untied=True)
+    plain = -layer(features).gather(1, target.unsqueeze(1)).sum()
+    inputs = list(layer.parameters())
+    torch.testing.assert_close(
+        grad(layer.nll(features, target), inputs, None), grad(plain, inputs, None), rtol=1e-9, atol=1e-11
+    )
+
+
+# NaN
+
+
+@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
+def test_nan_stays_nan(name, params):
+    """A broken word vector, or a counted token's features, give NaN; an ignored token's harms nobody."""
+    layer, features, target = layer_and_input(name, params)
+    for mask in ("features", "weight"):
+        broken = features.detach().clone()
+        if mask == "features":
+            broken[2, 0] = torch.nan
+        else:
+            with torch.no_grad():
+                layer.weight[4] = torch.nan
+        loss = layer.nll(broken.requires_grad_(), target)
+        with torch.no_grad():
+            assert loss.isnan() and layer.nll(broken, target).isnan()
+            assert layer(broken)[2].isnan().all()
+        [gradient] = torch.autograd.grad(loss, broken)
+        assert gradient[2].isnan().any()
+        if mask == "features":
+            ignored = target.clone()
+            ignored[2] = -1
+            assert layer.nll(broken, ignored, ignore_index=-1).isfinite()
+
+
+LARGE = [(name, params) for name, params in EVERY if name not in ("pow", "pol") or params in ("", "pol.p=1")]
+
+
+@pytest.mark.parametrize("name,params", LARGE, ids=ids(LARGE))
+def test_norms_to_1e15(name, params):
+    """Scores that float32 can hold are finite."""
+    [kernel] = build_kernels(name, 8, params)
+    torch.manual_seed(0)
+    vectors = F.normalize(torch.randn(6, 8), dim=1) * torch.tensor([1.0, 1e5, 1e10, 1e15, 1e15, 0.0]).unsqueeze(1)
+    if name == "pol" and not params:  # (1e30)^2
+        vectors = vectors * 1e-6
+    groups = [leaves(*group) for group in (
+        [query @ vectors[:, columns].T for query, columns in kernel.queries(vectors)],
+        kernel.word_terms(vectors), kernel.context_terms(vectors))]  # fmt: skip
+    assert kernel.scores(*groups).isfinite().all()
+    scores = fused_scores(kernel, [product * 1 for product in groups[0]], *groups[1:], []).values
+    assert scores.isfinite().all()
+
+
+# the registry
+
+
+def test_register_kernel(monkeypatch):
+    monkeypatch.setattr("fairseq_kernels.kernels.base.KERNELS", registry := dict(KERNELS))
+
+    @register_kernel("mat52")
+    class Matern(Kernel):
+        def similarity(self, products, words, contexts):
+            return products[0]
+
+    assert registry["mat52"] is Matern and Matern.name == "mat52"
+    assert register_kernel("mat52")(Matern) is Matern  # imported twice, under --user-dir
+    with pytest.raises(ValueError, match="lin.*has this name already"):
+        register_kernel("lin")(Matern)
+    for name in ("5lin", "", "a,b", "a b", "a.b"):
+        with pytest.raises(ValueError, match="a kernel's name"):
+            register_kernel(name)(Matern)
+    with pytest.raises(TypeError, match="subclass of Kernel"):
+        register_kernel("nothing")(int)

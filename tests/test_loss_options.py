@@ -1,0 +1,185 @@
+"""What users ask of a loss: means, weights, metrics, tying, torch.compile and torch.export; and clear refusals."""
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_kernels import GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
+
+DIM, WORDS = 6, 9
+LAYERS = {
+    "lin": lambda: GeneralizedSoftmax(DIM, WORDS),
+    "mixture": lambda: GeneralizedSoftmax(DIM, WORDS, "2xlin,log", kernel_params="log.gamma=learned"),
+    "untied": lambda: GeneralizedSoftmax(DIM, WORDS, "lin,ssg", untied=True),
+    "taylor": lambda: TaylorSoftmax(DIM, WORDS),
+    "spherical": lambda: SphericalSoftmax(DIM, WORDS),
+    "kerbs": lambda: KerBSoftmax(DIM, WORDS, bias=True, theta=0.5),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    """In chunks of two tokens, all parameters random."""
+    torch.manual_seed(0)
+    made = LAYERS[request.param]().double()
+    made.memory_budget = 2 * made.row_bytes(torch.float64)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) / 2)
+    return made
+
+
+def tokens(number=7):
+    torch.manual_seed(1)
+    features = torch.randn(number, DIM, dtype=torch.float64, requires_grad=True)
+    return features, torch.randint(WORDS, (number,)), torch.rand(number, dtype=torch.float64, requires_grad=True)
+
+
+def gradients(loss, *inputs):
+    return torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=True)
+
+
+def each_token(layer, features, target):
+    return -layer(features).gather(1, target.unsqueeze(1)).squeeze(1)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reductions_and_weights(layer, reduction, weighted):
+    """As torch's cross_entropy: the mean is over the tokens that count, with weights over their sum; weights learn."""
+    features, target, weight = tokens()
+    target[3] = 0
+    losses, counted = each_token(layer, features, target), target != 0
+    factors = weight * counted if weighted else counted.double()
+    plain = losses * factors
+    plain = {"none": plain, "sum": plain.sum(), "mean": plain.sum() / factors.sum()}[reduction]
+    ours = layer.nll(features, target, ignore_index=0, reduction=reduction, token_weight=weight if weighted else None)
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-11)
+    upstream = torch.linspace(1, 2, plain.numel(), dtype=torch.float64).view(plain.shape)
+    inputs = [features, *layer.parameters(), *([weight] if weighted else [])]
+    for given, wanted in zip(*(gradients((loss * upstream).sum(), *inputs) for loss in (ours, plain))):
+        torch.testing.assert_close(given, torch.zeros_like(given) if wanted is None else wanted, rtol=1e-8, atol=1e-10)
+
+
+def test_the_mean_of_nothing_is_torch_s():
+    layer = LAYERS["lin"]()
+    nothing = layer.nll(torch.randn(2, DIM), torch.tensor([1, 1]), ignore_index=1, reduction="mean")
+    assert (
+        nothing.isnan() and nn.functional.cross_entropy(torch.randn(2, 3), torch.tensor([1, 1]), ignore_index=1).isnan()
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_metrics(layer, smoothing):
+    """What the pass has anyway: log p of the target, log Z, mixture weights, whether the likeliest word is right."""
+    if smoothing and isinstance(layer, (TaylorSoftmax, SphericalSoftmax)):
+        pytest.skip("the spherical family has no label smoothing")
+    features, target, weight = tokens(8)
+    features, target = features.view(2, 4, DIM), target.view(2, 4)
+    target[1, 2] = 0
+    arguments = {"ignore_index": 0, "label_smoothing": smoothing, "token_weight": weight.view(2, 4)}
+    loss, metrics = layer.nll(features, target, return_metrics=True, **arguments)
+    torch.testing.assert_close(loss, layer.nll(features, target, **arguments))
+    counted = target != 0
+    log_p = layer(features)
+    torch.testing.assert_close(metrics["nll"], -log_p.gather(2, target.unsqueeze(2)).squeeze(2) * counted)
+    assert not any(values.requires_grad for values in metrics.values())
+    if isinstance(layer, GeneralizedSoftmax):
+        components = len(layer.kernels)
+        assert metrics["log_partition"].shape == (2, 4, components)
+        if components > 1:
+            weights = layer.mixture_weights(features) * counted.unsqueeze(2)
+            torch.testing.assert_close(metrics["mixture_weights"], weights)
+        else:
+            assert metrics["correct"].equal((log_p.argmax(2) == target) & counted)
+            scores = features @ layer.weight.T + layer.bias
+            torch.testing.assert_close(metrics["log_partition"].squeeze(2), scores.logsumexp(2) * counted)
+
+
+def test_tied_with_an_embedding():
+    """One matrix, whose gradient is the sum of both uses'; training moves both."""
+    torch.manual_seed(0)
+    embedding, layer = nn.Embedding(WORDS, DIM), GeneralizedSoftmax(DIM, WORDS, "lin,log")
+    layer.weight = embedding.weight
+    words, target = torch.tensor([3, 1, 8]), torch.tensor([2, 1, 4])
+    loss, plain = layer.nll(embedding(words), target), each_token(layer, embedding(words), target).sum()
+    for ours, wanted in zip(gradients(loss, *layer.parameters()), gradients(plain, *layer.parameters())):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+    loss.backward()
+    torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    assert embedding.weight is layer.weight
+
+
+class Model(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.hidden, self.layer = nn.Linear(DIM, DIM), layer
+
+    def forward(self, inputs, target):
+        return self.layer.nll(self.hidden(inputs).tanh(), target) / 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ["mixture", "taylor", "kerbs"])
+def test_compiled_models_have_their_gradients(name, backend):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = Model(LAYERS[name]())
+    inputs, target = torch.randn(5, DIM), torch.randint(WORDS, (5,))
+    plain = model(inputs, target)
+    wanted = gradients(plain, *model.parameters())
+    try:
+        compiled = torch.compile(model, backend=backend)(inputs, target)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"no compiler for {backend} here: {str(error).splitlines()[0]}")
+    torch.testing.assert_close(compiled, plain)
+    torch.testing.assert_close(gradients(compiled, *model.parameters()), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lin", "mixture", "untied", "taylor", "spherical"])
+def test_export_of_forward(name):
+    """For any number of tokens; KerBS' shapes depend on its data."""
+    layer = LAYERS[name]().eval()
+    tokens = torch.export.Dim("tokens", min=2, max=100)
+    program = torch.export.export(layer, (torch.randn(4, DIM),), dynamic_shapes=({0: tokens},))
+    features = torch.randn(11, DIM)
+    torch.testing.assert_close(program.module()(features), layer(features))
+
+
+def test_targets_are_integers(layer):
+    features, target, _ = tokens()
+    for wrong in (target.double(), target > 3):
+        with pytest.raises(ValueError, match=r"target of torch\.\w+ is not allowed.*torch\.long"):
+            layer.nll(features, wrong)
+    torch.testing.assert_close(layer.nll(features, target.int()), layer.nll(features, target))
+
+
+def test_weights_of_another_shape(layer):
+    features, target, weight = tokens()
+    with pytest.raises(ValueError, match=r"token_weight of shape \(6,\) doesn't fit features of shape \(7, 6\)"):
+        layer.nll(features, target, token_weight=weight[:6])
+
+
+def test_a_second_derivative_says_what_to_do(layer):
+    features, target, _ = tokens()
+    [gradient] = torch.autograd.grad(layer.nll(features, target), features, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative.*layer\(features\)"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kernels", ["lin", "3xlin,log", "ssg"])
+def test_half_precision_products(monkeypatch, kernels, dtype):
+    """As under autocast on CUDA, here with the rounding emulated: loss and gradients near those of float64."""
+    torch.manual_seed(0)
+    exact = GeneralizedSoftmax(32, 3000, kernels).double()
+    layer = GeneralizedSoftmax(32, 3000, kernels)
+    layer.load_state_dict(exact.state_dict())
+    monkeypatch.setattr(layer, "product_dtype", lambda features: dtype)
+    features, target = torch.randn(50, 32, dtype=torch.float64, requires_grad=True), torch.randint(3000, (50,))
+    low = features.detach().float().requires_grad_()
+    tolerance = 4 * torch.finfo(dtype).eps
+    loss, wanted = layer.nll(low, target), exact.nll(features, target)
+    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(wanted.item(), rel=tolerance)
+    for ours, right in zip(gradients(loss, low, *layer.parameters()), gradients(wanted, features, *exact.parameters())):
+        assert ((ours - right).norm() / right.norm()).item() < 2 * tolerance

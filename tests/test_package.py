@@ -1,0 +1,127 @@
+"""The package as a guest: what importing it loads, in whatever order; kernels of users' own; the lists it prints."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq_commands import ALL_SENTENCES, LM_TASK, fairseq, lm_training, logged, start
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(program, *arguments):
+    """A program's output, run in the repository's folder; it must succeed."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_importing_loads_nothing():
+    """Then torch, where a name is used; never fairseq. numpy and Python's excepthook stay as they are."""
+    program = """
+import sys
+hook = sys.excepthook
+import fairseq_kernels
+assert not {"torch", "numpy", "fairseq"} & set(sys.modules), "loaded"
+assert "GeneralizedSoftmax" in dir(fairseq_kernels)
+from fairseq_kernels import GeneralizedSoftmax, KERNELS
+assert "torch" in sys.modules and not [name for name in sys.modules if name.split(".")[0] in ("fairseq", "omegaconf")]
+import numpy
+assert sys.excepthook is hook and "SimpleNamespace" not in repr(getattr(numpy, "compat", None))
+try:
+    fairseq_kernels.nothing
+except AttributeError as error:
+    print(error)
+"""
+    assert "'nothing'" in python(program)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import fairseq_kernels.fairseq_plugin, fairseq.models",
+        "import fairseq.models, fairseq_kernels.fairseq_plugin",
+        "import fairseq.models, fairseq_kernels",
+        "import fairseq_kernels, fairseq.models, fairseq_kernels.fairseq_plugin",
+        "from fairseq_kernels import KERNELS; import fairseq.models, fairseq_kernels.fairseq_plugin",
+    ],
+)
+def test_registered_in_any_order(imports):
+    program = f"""
+{imports}
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+print("kernel_lstm_lm_swb" in ARCH_MODEL_REGISTRY, "log_taylor_softmax" in CRITERION_REGISTRY)
+print("fused_adamw" in OPTIMIZER_REGISTRY)
+"""
+    assert python(program)[-3:] == ["True"] * 3
+
+
+def test_the_user_dir_is_printed_without_torch():
+    program = """
+import sys
+sys.argv = ["fairseq_kernels"]
+import runpy
+runpy.run_module("fairseq_kernels", run_name="__main__")
+assert "torch" not in sys.modules
+"""
+    assert python(program) == [str(ROOT / "fairseq_kernels")]
+
+
+def own_kernel_of_readme():
+    """The Python lines of README's kernel of one's own."""
+    text = (ROOT / "README.md").read_text()
+    [block] = [block for block in text.split("```python\n")[1:] if "register_kernel" in block]
+    return block.split("```")[0]
+
+
+def test_own_kernel(lm_data, tmp_path):
+    """README's, in a --user-dir of the user's own: listed, trained in a mixture, saved, evaluated, generated with."""
+    lines = own_kernel_of_readme()
+    assert len(lines.splitlines()) < 16
+    folder = tmp_path / "my_kernels"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(lines)
+    listed = fairseq("kernels", "--list", "--user-dir", folder)
+    assert "  laplace" in listed.out and "laplace.gamma" in listed.out
+    options = ("--user-dir", folder, "--kernels", "2xlin,laplace", "--kernel-params", "laplace.gamma=learned")
+    trained = fairseq(*lm_training(lm_data, tmp_path / "model", *options))
+    valid = logged(trained, "valid")[-1]
+    assert valid["ppl"] < 24 and 0 < valid["pi_laplace"] < 1
+    evaluation = ("--path", tmp_path / "model" / "checkpoint_last.pt", "--user-dir", folder, "--gen-subset", "valid")
+    evaluated = fairseq("eval_lm", lm_data, *LM_TASK, *ALL_SENTENCES, *evaluation)
+    assert f"Perplexity: {valid['ppl']:.1f}"[:-1] in evaluated.text
+    wrong = start(*lm_training(lm_data, tmp_path / "wrong", "--kernels", "laplace")).wait()
+    assert wrong.code != 0 and "unknown kernel 'laplace'; choose from lin" in wrong.text
+
+
+def test_a_criterion_that_does_not_fit(lm_data, tmp_path):
+    """One line before training begins, that names the right one."""
+    for options, right in (
+        ({"criterion": "kerbs_cross_entropy"}, "--criterion kernel_mixture_cross_entropy"),
+        ({"arch": "lstm_lm"}, "--criterion cross_entropy"),
+    ):
+        result = start(*lm_training(lm_data, tmp_path, **options)).wait()
+        [line] = [line for line in result.text.splitlines() if "doesn't fit this model" in line]
+        assert result.code != 0 and right in line and "Traceback" not in result.text
+        assert "begin training" not in result.text and not list(tmp_path.glob("*.pt"))
+
+
+def test_old_checkpoints_load(lm_data, mixture_lm, tmp_path):
+    """Of when C and M were called context_maps and mixture_map."""
+    import torch
+
+    import fairseq_kernels.fairseq_plugin  # noqa: F401
+
+    content = torch.load(mixture_lm.last)
+    for new, old in (("latent_projection", "context_maps"), ("prior_projection", "mixture_map")):
+        content["model"][f"decoder.output_projection.{old}"] = content["model"].pop(f"decoder.output_projection.{new}")
+    torch.save(content, tmp_path / "checkpoint_last.pt")
+    arguments = (lm_data, *LM_TASK, *ALL_SENTENCES, "--gen-subset", "valid", "--path")
+    now, old = (fairseq("eval_lm", *arguments, path).text.split("Loss")[-1] for path in
+                (mixture_lm.last, tmp_path / "checkpoint_last.pt"))  # fmt: skip
+    assert now == old
+    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "2xlin,log", "--max-update", 22))

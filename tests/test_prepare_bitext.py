@@ -1,0 +1,519 @@
+"""data-prep/prepare-bitext.sh and the recipes on it: tokens, cleaning, subwords, archives, downloads, interruptions."""
+
+import gzip
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+
+import pytest
+from preparations import (
+    DATA_PREP,
+    bitext,
+    call,
+    check_kills,
+    common,
+    error_of,
+    iwslt14,
+    lines_of,
+    moses,
+    multi30k,
+    tree,
+    write,
+)
+
+LANGUAGES = ("de", "en")
+
+# ----------------------------------------------------------------------------------------------------- tokens
+
+# What tokenizer.perl itself makes of these lines.
+TOKENS = [
+    ("en", "in the u.s.", "in the u.s ."),
+    ("en", "in the U.S. and in St.", "in the U.S. and in St ."),
+    ("en", "So am I.", "So am I ."),
+    ("en", "x.y.z. 3rd. etc.", "x.y.z. 3rd. etc ."),
+    ("en", "It costs $5,300.50, doesn't it?", "It costs $ 5,300.50 , doesn &apos;t it ?"),
+    ("en", "Mr. Smith et al. left at 5 p.m. on Oct. 3.", "Mr. Smith et al. left at 5 p.m. on Oct. 3 ."),
+    ("en", "the 1990's, e.g. No. 5, No. Five, ... and so on...",
+     "the 1990 &apos;s , e.g. No. 5 , No . Five , ... and so on ..."),
+    ("en", 'R&D [laughter] <b> a|b "quoted."',
+     "R &amp; D &#91; laughter &#93; &lt; b &gt; a &#124; b &quot; quoted . &quot;"),
+    ("en", "the dogs' bowl 'tis.'", "the dogs &apos; bowl &apos; tis . &apos; "),
+    ("en", "日本語 and 中国's 2,5 a,b,c", "日本語 and 中国 &apos;s 2,5 a , b , c"),
+    ("en", "a\u00a0b\u2009c  d\x1ce \x02 '''", "a b c de &apos; &apos;&apos;"),
+    ("en", "it’s “fine”. Why?..", "it ’ s “ fine ” . Why ? .."),
+    ("de", "drei aus 10.", "drei aus 10 ."),
+    ("de", "Am 3. Oktober, z.B. um 10.30 Uhr.", "Am 3. Oktober , z.B. um 10.30 Uhr ."),
+    ("de", "am 3. oktober 1990 war nr. 5 dran.", "am 3. oktober 1990 war nr . 5 dran ."),
+    ("de", "Er sagte: „Geht's gut?“", "Er sagte : „ Geht &apos; s gut ? “"),
+    ("de", "Bücher, Hefte usw.", "Bücher , Hefte usw ."),
+    ("de", "Prof. Dr. Müller, Hauptstr. 5, d.h. hier.", "Prof. Dr. Müller , Hauptstr . 5 , d.h. hier ."),
+    ("de", "... und dann? Na ja...", "... und dann ? Na ja ..."),
+    ("de", "50 % von 1.000.000 sind 500.000.", "50 % von 1.000.000 sind 500.000 ."),
+    ("de", "www.example.com.", "www.example.com ."),
+    ("de", " \t", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {language: moses.Tokenizer(language) for language in LANGUAGES}
+
+
+@pytest.mark.parametrize("language, line, tokens", TOKENS)
+def test_tokens_are_those_of_tokenizer_perl(tokenizers, language, line, tokens):
+    assert tokenizers[language](line) == tokens
+
+
+def test_lowercase_is_that_of_perl():
+    assert moses.lowercase("ÄÖÜ ẞ İ ΟΔΟΣ") == "äöü ß i̇ οδοσ"
+
+
+# --------------------------------------------------------------------------------------- cleaning, segmenting
+
+
+@pytest.mark.parametrize("source, target, clean", [
+    (3, 2, True), (2, 3, True), (4, 2, False), (31, 20, False), (1, 1, True), (0, 1, False), (1, 0, False),
+    (0, 0, False), (175, 175, True), (176, 175, False), (175, 176, False),
+])
+def test_cleaning_bounds(source, target, clean):
+    text, dropped = bitext.clean({"de": ["w " * source], "en": ["w " * target]}, max_ratio=1.5)
+    assert len(text["de"]) == len(text["en"]) == clean and dropped == (not clean)
+
+
+def test_cleaning_drops_endless_words_and_joins_spaces():
+    lines = {"de": ["a  b ", "x" * 1000, "x" * 1001], "en": ["c d", "y", "y y y"]}
+    assert bitext.clean(lines) == ({"de": ["a b", "x" * 1000], "en": ["c d", "y"]}, 1)
+
+
+def test_sentencepiece_keeps_the_tokens():
+    lines = ["der hund &amp; die katze ﬁ ½ .", "ein hund …"] * 20
+    segment = bitext.segmenter("sentencepiece", bitext.learn_sentencepiece(lines, 50))
+    for line in (*lines, "hund ☃ .", ""):
+        assert segment(line).replace(" ", "").replace("▁", " ").strip() == line
+
+
+def test_text_too_small_for_the_model():
+    with pytest.raises(common.InputError, match="--bpe-merges 10000: sentencepiece cannot learn that many"):
+        bitext.learn_sentencepiece(["a b"], 10_000)
+    with pytest.raises(common.InputError, match="too small for a BPE"):
+        bitext.learn_subword_nmt(["a b"], 10_000)
+
+
+def test_bpe_is_that_of_the_command_line(tmp_path):
+    """learn_bpe.py and apply_bpe.py, as fairseq's recipe calls them, give the same merges and text."""
+    lines = [side for pair in sentences(200, 1) for side in pair]
+    text, code = write(tmp_path / "text", "".join(f"{line}\n" for line in lines)), tmp_path / "code"
+
+    def subword_nmt(name, *options):
+        command = [sys.executable, "-m", f"subword_nmt.{name}", "-i", text, *options]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    subword_nmt("learn_bpe", "-s", "60", "-o", code)
+    assert code.read_bytes() == bitext.learn_subword_nmt(lines, 60)
+    segment = bitext.segmenter("subword-nmt", code.read_bytes())
+    applied = subword_nmt("apply_bpe", "-c", code).decode().split("\n")[:-1]
+    assert applied == bitext.parallel(segment, lines, 2, "segmenting")
+
+
+# ---------------------------------------------------------------------------------------------- small corpora
+
+NOUNS = [("Hund", "dog"), ("Baum", "tree"), ("Straße", "street"), ("Vortrag", "talk")]
+VERBS = [("läuft", "runs"), ("wächst", "grows"), ("endet", "ends"), ("leuchtet", "shines")]
+CLOSERS = [("in den U.S.", "in the U.S."), ("um 10.", "at 10."), ("& mehr.", "& more.")]
+
+
+def sentences(number, seed):
+    """`number` pairs of German and English sentences."""
+    choose = random.Random(seed).choice
+    pairs = []
+    for _ in range(number):
+        (noun, thing), (verb, does), (closer, end) = choose(NOUNS), choose(VERBS), choose(CLOSERS)
+        pairs.append((f"Ein {noun} {verb} {closer}", f"The {thing} {does} {end}"))
+    return pairs
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Options that name three parallel texts, raw and in two files each."""
+    options = ["--source-lang", "de", "--target-lang", "en", "--workers", 1, "--bpe-merges", 40]
+    for split, number in (("train", 200), ("valid", 10), ("test", 8)):
+        pairs = sentences(number, split)
+        for side, language in enumerate(LANGUAGES):
+            write(tmp_path / "raw" / f"{split}.{language}", "".join(f"{pair[side]}\n" for pair in pairs))
+        options += [f"--{split}", tmp_path / "raw" / split]
+    return options
+
+
+def prepared(monkeypatch, sources, out, *options):
+    """The files that the preparation makes."""
+    call(monkeypatch, bitext, *sources, "--out", out, *options)
+    return tree(out)
+
+
+def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
+    """Moses tokens in subwords; the references are the text itself, and data-bin is in the given direction."""
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    files = prepared(monkeypatch, sources, out, "--source-lang", "en", "--target-lang", "de")
+    for language in LANGUAGES:
+        for split in common.SPLITS:
+            tokens = [line.replace("@@ ", "") for line in lines_of(out / f"{split}.{language}")]
+            assert tokens == [tokenizers[language](line) for line in lines_of(raw / f"{split}.{language}")]
+        assert files[f"test.ref.{language}"] == (raw / f"test.{language}").read_bytes()
+        used = {word for line in lines_of(out / f"train.{language}") for word in line.split()}
+        entries = [line.split()[0] for line in lines_of(out / "data-bin" / f"dict.{language}.txt")]
+        padding = [word for word in entries if word.startswith("madeupword")]
+        assert set(entries) == used | set(padding) and (len(entries) + 4) % 8 == 0
+    assert {name for name in files if name.startswith("data-bin/test")} == {
+        f"data-bin/test.en-de.{language}.{kind}" for language, kind in product(LANGUAGES, ("bin", "idx"))}
+    report = capsys.readouterr().out
+    assert re.search(r"^train.de +200 lines", report, re.M) and "dropped by cleaning: 0 training pairs" in report
+
+
+def test_lower_and_gzip(monkeypatch, sources, tmp_path):
+    raw = tmp_path / "raw" / "train.de"
+    write(tmp_path / "raw" / "train.de.gz", gzip.compress(raw.read_bytes()))
+    raw.unlink()
+    files = prepared(monkeypatch, sources, tmp_path / "out", "--lower")
+    assert b"ein " in files["train.de"] and b"Ein" not in files["train.de"]
+
+
+def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
+    """Text in Moses tokens, with another preparation's merges and dictionaries, is that text in them."""
+    first = prepared(monkeypatch, sources, tmp_path / "first")
+    for split, language in product(common.SPLITS, LANGUAGES):
+        write(tmp_path / "tokens" / f"{split}.{language}", first[f"{split}.{language}"].replace(b"@@ ", b""))
+    write(tmp_path / "tokens" / "train.de", first["train.de"].replace(b"@@ ", b"") + b"Ein \xe2\x98\x83 .\n\n")
+    write(tmp_path / "tokens" / "train.en", first["train.en"].replace(b"@@ ", b"") + b"The tree .\n\n")
+    capsys.readouterr()
+    options = [tmp_path / "tokens" / option.name if hasattr(option, "name") else option for option in sources]
+    options = [option for option in options if option not in ("--bpe-merges", 40)]
+    data_bin = tmp_path / "first" / "data-bin"
+    given = ("--dict-source", data_bin / "dict.de.txt", "--dict-target", data_bin / "dict.en.txt")
+    second = prepared(monkeypatch, options, tmp_path / "second", "--tokenized", "--code", tmp_path / "first" / "code",
+                      *given)
+    for name in set(first) - {"prepare.json", "train.de", "train.en"}:
+        if not name.startswith("data-bin/train"):
+            assert second[name] == first[name], name
+    report = capsys.readouterr().out
+    assert re.search(r"^train.de +201 lines .* 1 unknown$", report, re.M)
+    assert "dropped by cleaning: 1 training pairs" in report
+
+
+def test_cleaning_of_any_text(monkeypatch, sources, tmp_path, capsys):
+    for language, line in (("de", "kurz\n"), ("en", "much longer than that\n")):
+        with open(tmp_path / "raw" / f"train.{language}", "a") as file:
+            file.write(line)
+    prepared(monkeypatch, sources, tmp_path / "out")
+    assert "dropped by cleaning: 0 training pairs" in capsys.readouterr().out
+    prepared(monkeypatch, sources, tmp_path / "out", "--max-ratio", 2)
+    assert "dropped by cleaning: 1 training pairs" in capsys.readouterr().out
+
+
+BAD_OPTIONS = {
+    "prefix": (["--train", "{raw}/none"], "{raw}/none.de: no such file, nor with .gz: give the path without .de"),
+    "same language": (["--target-lang", "de"], "--source-lang and --target-lang are both de"),
+    "language": (["--source-lang", "../de"], "--source-lang '../de': letters, digits and _ only"),
+    "bpe": (["--bpe", "wordpiece"], "'wordpiece'"),
+    "merges": (["--bpe-merges", "0"], "'0' is not a whole number of at least 1"),
+    "ratio": (["--max-ratio", "0.5"], "--max-ratio 0.5: at least 1"),
+    "ratio nan": (["--max-ratio", "nan"], "--max-ratio nan: at least 1"),
+    "code and merges": (["--code", "{raw}/code"], "--code gives the merges and --bpe-merges is for learning them"),
+    "joined": (["--joined-dictionary", "--dict-source", "{raw}/dict"], "--joined-dictionary makes a dictionary"),
+    "no dictionary": (["--dict-target", "{raw}/none"], "--dict-target {raw}/none: no such file"),
+    "dictionary": (["--dict-source", "{raw}/train.de"], "{raw}/train.de: not a dictionary of fairseq's"),
+    "binary dictionary": (["--dict-source", "{raw}/binary"], "{raw}/binary: not a dictionary of fairseq's"),
+    "empty dictionary": (["--dict-source", "{raw}/empty"], "{raw}/empty: a dictionary without words"),
+    "unequal": (["--valid", "{raw}/short"], "10 de lines and 1 en lines"),
+    "empty": (["--test", "{raw}/empty"], "no sentence pair is left"),
+    "out": (["--out", "{raw}/empty"], "is, or lies in, a file"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OPTIONS)
+def test_wrong_options_are_told(monkeypatch, sources, tmp_path, case):
+    arguments, message = BAD_OPTIONS[case]
+    raw = tmp_path / "raw"
+    for name, content in (("short.de", "a\n" * 10), ("short.en", "a\n"), ("empty", ""), ("empty.de", ""),
+                          ("empty.en", ""), ("binary", b"\xff\xfe"), ("code", "a b\n")):
+        write(raw / name, content)
+    arguments = [argument.format(raw=raw) for argument in arguments]
+    error = error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", *arguments)
+    assert message.format(raw=raw) in error
+    assert set(tree(tmp_path / "out")) <= {"prepare.json"}
+
+
+@pytest.mark.parametrize("content", [b"a b c\n", b"\xff\n", b""])
+@pytest.mark.parametrize("bpe", bitext.LEARNERS)
+def test_wrong_merges_are_told(monkeypatch, sources, tmp_path, content, bpe):
+    path = write(tmp_path / "code", content)
+    options = [option for option in sources if option not in ("--bpe-merges", 40)]
+    error = error_of(monkeypatch, bitext, *options, "--out", tmp_path / "out", "--code", path, "--bpe", bpe)
+    assert f"--code {path}: not merges of {bpe}" in error
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("test.en", b"caf\xe9\n", "not UTF-8 text"), ("valid.de", b"a\rb\n", "a carriage return"),
+    ("train.de", b"a\0b\n", "NUL bytes"), ("train.en", b"<s> b\n", "has the word <s>"),
+])
+def test_wrong_text_is_told(monkeypatch, sources, tmp_path, name, content, message):
+    path = write(tmp_path / "raw" / name, content)
+    if name == "train.en":
+        write(tmp_path / "raw" / "train.de", "a b\n")
+    error = error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", "--tokenized")
+    assert f"{path}:1: {message}" in error
+
+
+# ----------------------------------------------------------------------------------------------- interruptions
+
+
+def test_only_the_stages_that_a_change_concerns_run_again(monkeypatch, sources, tmp_path):
+    out = tmp_path / "out"
+    stages = []
+    for stage in ("write_text", "write_code", "write_data_bin"):
+        original = getattr(bitext, stage)
+        monkeypatch.setattr(bitext, stage, lambda *a, f=original, s=stage: stages.append(s) or f(*a))
+
+    def rerun(*options):
+        stages.clear()
+        prepared(monkeypatch, sources, out, *options)
+        return list(stages)
+
+    everything = ["write_text", "write_code", "write_data_bin"]
+    assert rerun() == everything and rerun() == []
+    assert rerun("--joined-dictionary") == ["write_data_bin"]
+    assert rerun("--source-lang", "en", "--target-lang", "de") == ["write_data_bin"]
+    assert rerun("--bpe-merges", 30) == everything
+    (out / "train.de").write_text("cut off")
+    assert rerun("--bpe-merges", 30) == ["write_text", "write_data_bin"]
+    for language in LANGUAGES:
+        with open(tmp_path / "raw" / f"test.{language}", "a") as file:
+            file.write("mehr\n")
+    assert rerun("--bpe-merges", 30) == everything
+
+
+def test_killed_anywhere(monkeypatch, sources, tmp_path):
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    sources += ["--tokenized"]
+    prepared(monkeypatch, sources, older)
+    sources += ["--lower"]
+    expected = prepared(monkeypatch, sources, newer)
+    assert check_kills(bitext, sources, older, expected, tmp_path / "killed") > 15
+
+
+# The command, whose tokeniser notes that it has begun and never ends.
+ENDLESS = f"""
+import os, sys
+sys.path.insert(0, {str(DATA_PREP)!r})
+import common, prepare_bitext
+def endless(*_):
+    print("begun", flush=True)
+    while True:
+        pass
+prepare_bitext.moses = endless
+common.run(prepare_bitext.main, "prepare-bitext.sh")
+"""
+
+
+def test_ctrl_c(sources, tmp_path):
+    """As a terminal sends it, to all processes: one line, and none of them is left."""
+    command = [sys.executable, "-c", ENDLESS, *map(str, sources), "--out", tmp_path / "out", "--workers", "2"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout.readline() == "begun\n"
+    os.killpg(child.pid, signal.SIGINT)
+    _, errors = child.communicate()  # ends when no process has the pipes open any more
+    assert child.returncode == 130
+    assert errors == "prepare-bitext.sh: interrupted: the same command goes on after the last finished stage\n"
+
+
+# ----------------------------------------------------------------------------------------- IWSLT'14, Multi30k
+
+
+def test_every_23rd_line_is_for_validation():
+    train, valid = iwslt14.split(list(range(1, 70)))
+    assert valid == [23, 46, 69] and train == [n for n in range(1, 70) if n % 23]
+
+
+def test_tags():
+    lines = ["<url>x</url>", "<talkid>1</talkid>", "<keywords>a</keywords>", "<speaker>B</speaker>",
+             "<title>T</title>", "<description>D: d.</description>", "Text", ""]
+    assert iwslt14.train_lines(lines) == ["<speaker>B</speaker>", "T", "D: d.", "Text", ""]
+    lines = ["<doc docid='1'>", '<seg id="12"> It’s it. </seg>', "<hr/>", '<seg id="2">x</seg>\r', "</doc>"]
+    assert iwslt14.test_lines(lines) == ["It's it.", "x"]
+
+
+def archive_files():
+    """The files of an archive like de-en.tgz, and the pairs of text that the recipe should find in it."""
+    files, train, test = {}, [], []
+    text = [[], []]
+    for talk in range(30):
+        pairs = [("Ein Titel: Wörter", "A title: words"), ("Eine Beschreibung.", "A description.")]
+        pairs += sentences(20, talk)
+        pairs += [("", "nothing"), ("viel kürzer", "the much longer side"), ("w " * 176, "w " * 176)]
+        train += pairs[:-3]
+        for side in range(2):
+            title, description, *lines = (pair[side] for pair in pairs)
+            text[side] += ["<url>u</url>", "<keywords>k</keywords>", f"<talkid>{talk}</talkid>",
+                           f"<title>{title}</title>", f"<description>{description}</description>", *lines]
+    for side, language in enumerate(LANGUAGES):
+        files[f"de-en/train.tags.de-en.{language}"] = "\n".join(text[side]) + "\n"
+    for number, name in enumerate(iwslt14.TEST):
+        pairs = [(f"Satz {number}’s.", f"Sentence {number}’s."), *sentences(3, 1000 + number)]
+        test += pairs
+        for side, language in enumerate(LANGUAGES):
+            segments = "\n".join(f'<seg id="{i}"> {pair[side]} </seg>' for i, pair in enumerate(pairs))
+            files[f"de-en/{name.format(language)}"] = f'<?xml version="1.0"?>\n<mteval>\n{segments}\n</mteval>\n'
+    files["de-en/README"] = "not needed\n"
+    return files, train, test
+
+
+def pack(path, files):
+    """Write a tar.gz of `{name: text or bytes}`."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files():
+    return archive_files()[0]
+
+
+@pytest.fixture
+def archive(tmp_path, files):
+    return pack(tmp_path / "de-en.tgz", files)
+
+
+def test_iwslt14(monkeypatch, archive, tmp_path, tokenizers, capsys):
+    """Tags, cleaning, lower case and splits, against the pairs that the archive was made of."""
+    out = tmp_path / "out"
+    call(monkeypatch, iwslt14, "--archive", archive, "--out", out, "--bpe-merges", 60, "--workers", 2)
+    _, train, test = archive_files()
+    for side, language in enumerate(LANGUAGES):
+        def plain(name, language=language):
+            return [line.replace("@@ ", "") for line in lines_of(out / f"{name}.{language}")]
+
+        references = [pair[side].replace("’", "'") for pair in test]
+        tokens = [moses.lowercase(tokenizers[language](pair[side])) for pair in train]
+        assert plain("valid") == tokens[22::23]
+        assert plain("train") == [line for n, line in enumerate(tokens, start=1) if n % 23]
+        assert plain("test") == [moses.lowercase(tokenizers[language](line)) for line in references]
+        assert lines_of(out / f"test.ref.{language}") == references
+        assert (out / "data-bin" / f"test.de-en.{language}.bin").is_file()
+    report = capsys.readouterr().out
+    for split, pairs in (("train", 632), ("valid", 28), ("test", 20)):
+        assert re.search(rf"^{split}.de +{pairs} lines", report, re.M)
+    assert "dropped by cleaning: 90 training pairs" in report
+    assert "the public archive gives 160,239 / 7,283 / 6,750 pairs" in report
+
+
+def test_multi30k(monkeypatch, tmp_path, tokenizers):
+    """A checkout with packed files and, of the test set, unpacked ones; sentencepiece and one dictionary."""
+    raw, out = tmp_path / "dataset" / "data" / "task1" / "raw", tmp_path / "out"
+    for name, number in (("train", 200), ("val", 10), ("test_2016_flickr", 8)):
+        for side, language in enumerate(LANGUAGES):
+            text = "".join(f"{pair[side]}\n" for pair in sentences(number, name)).encode()
+            packed = not name.startswith("test")
+            write(raw / f"{name}.{language}{'.gz' * packed}", gzip.compress(text) if packed else text)
+    call(monkeypatch, multi30k, "--data", tmp_path / "dataset", "--out", out, "--source", "en", "--bpe",
+         "sentencepiece", "--bpe-merges", 90, "--joined-dictionary")
+    for language in LANGUAGES:
+        assert (out / f"test.ref.{language}").read_bytes() == (raw / f"test_2016_flickr.{language}").read_bytes()
+        plain = [line.replace(" ", "").replace("▁", " ").strip() for line in lines_of(out / f"test.{language}")]
+        assert plain == [moses.lowercase(tokenizers[language](line)) for line in lines_of(out / f"test.ref.{language}")]
+        assert (out / "data-bin" / f"test.en-de.{language}.bin").is_file()
+    assert len({(out / "data-bin" / f"dict.{language}.txt").read_bytes() for language in LANGUAGES}) == 1
+    (raw / "val.en.gz").unlink()
+    assert "val.en: no such file" in error_of(monkeypatch, multi30k, "--data", tmp_path / "dataset", "--out", out)
+    assert "has no train.de" in error_of(monkeypatch, multi30k, "--data", tmp_path, "--out", out)
+
+
+def test_wrong_archives(monkeypatch, tmp_path, archive, files):
+    def error(path):
+        return error_of(monkeypatch, iwslt14, "--archive", path, "--out", tmp_path / "out", "--workers", 1)
+
+    assert "no such file" in error(tmp_path / "none.tgz")
+    whole = archive.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    for content in (whole[:len(whole) // 2], whole[:-4], damaged, b"<!DOCTYPE html><title>404</title>",
+                    gzip.compress(b"no tar\n" * 200)):
+        assert "no gzipped tar archive, or not all of it" in error(write(tmp_path / "broken.tgz", bytes(content)))
+    message = error(pack(tmp_path / "foreign.tgz", {name.replace("de", "fr"): text for name, text in files.items()}))
+    assert "not the IWSLT'14 de-en archive" in message and "train.tags.de-en.de" in message
+
+    train = "de-en/train.tags.de-en.de"
+    message = error(pack(tmp_path / "short.tgz", {**files, train: files[train].rsplit("\n", 2)[0] + "\n"}))
+    assert re.search(r"train.tags.de-en.\*: 749 de lines and 750 en lines", message)
+    message = error(pack(tmp_path / "latin1.tgz", {**files, train: files[train].encode("latin1")}))
+    assert re.search(r"train.tags.de-en.de:4: not UTF-8", message)
+    assert "no sentence pair is left" in error(pack(tmp_path / "empty.tgz", dict.fromkeys(files, "")))
+
+
+# --------------------------------------------------------------------------------------------------- download
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves `server.data`; a connection ends after `server.cut` bytes where that is given."""
+
+    def do_GET(self):
+        self.server.requests += 1
+        if self.path != "/de-en.tgz":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.data)))
+        self.end_headers()
+        self.wfile.write(self.server.data[:self.server.cut])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(archive, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.data, server.cut, server.requests = archive.read_bytes(), None, 0
+        server.url = f"http://127.0.0.1:{server.server_port}/de-en.tgz"
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_download_that_cannot_be(server, tmp_path):
+    """One line, and nothing is left that a later call would take for the archive."""
+    def error(url):
+        with pytest.raises(common.InputError) as ended:
+            iwslt14.download(url, tmp_path / "get" / "de-en.tgz")
+        assert not list((tmp_path / "get").iterdir())
+        return str(ended.value)
+
+    (tmp_path / "get").mkdir()
+    assert "404" in error(server.url + "x")
+    assert "unknown url type" in error("de-en.tgz")
+    assert "refused" in error("http://127.0.0.1:1/de-en.tgz")
+    server.cut = 1000
+    assert "not all of it" in error(server.url)
+    server.data, server.cut = b"<html>please sign in</html>", None
+    assert "no gzipped tar archive" in error(server.url)
+
+
+def test_archive_is_downloaded_where_it_is_not_there(server, tmp_path, monkeypatch):
+    options = ["--out", tmp_path / "out", "--url", server.url, "--bpe-merges", 60, "--workers", 1]
+    call(monkeypatch, iwslt14, *options)
+    files = tree(tmp_path / "out")
+    assert files["de-en.tgz"] == server.data and "data-bin/test.de-en.en.bin" in files
+    call(monkeypatch, iwslt14, *options)
+    assert server.requests == 1 and tree(tmp_path / "out") == files

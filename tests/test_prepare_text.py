@@ -1,0 +1,267 @@
+"""data-prep/prepare-text.sh and the recipes for PTB and WikiText: words, vocabulary, wrong text, interruptions."""
+
+import gzip
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from preparations import DATA_PREP, call, check_kills, common, error_of, lines_of, ptb, text, tree, wikitext, write
+
+TEXTS = {
+    "train": " no it was n't <unk> N  N\n\n = Title =\nthe cat , the dog\t.\n",
+    "valid": "the dog was n't\n",
+    "test": "The <unk> bird\nno cat\n",
+}
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Options that name three texts."""
+    files = {split: write(tmp_path / "raw" / f"{split}.txt", content) for split, content in TEXTS.items()}
+    return [argument for split, file in files.items() for argument in (f"--{split}", file)]
+
+
+@pytest.fixture
+def prepare(monkeypatch, sources, tmp_path):
+    """Prepare the three texts in ``tmp_path/out``."""
+    def run(*options):
+        call(monkeypatch, text, *sources, "--out", tmp_path / "out", *options)
+        return tmp_path / "out"
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------- words, vocabulary
+
+
+def test_words_stay_as_they_are(prepare):
+    """Punctuation, case, numbers, <unk> and blank lines; white space becomes single spaces."""
+    out = prepare()
+    assert lines_of(out / "train.txt") == ["no it was n't <unk> N N", "", "= Title =", "the cat , the dog ."]
+    assert lines_of(out / "test.txt") == ["The <unk> bird", "no cat"]
+
+
+def test_lower(prepare, tmp_path):
+    assert lines_of(prepare("--lower") / "test.txt") == ["the <unk> bird", "no cat"]
+    write(tmp_path / "raw" / "test.txt", "a </S>\n")
+    with pytest.raises(common.InputError, match="has the word </s>"):  # reserved in lower case
+        prepare("--lower")
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ((), ["=", "N", "the", ",", ".", "Title", "cat", "dog", "it", "n't", "no", "was"]),
+    (("--min-count", 2), ["=", "N", "the"]),
+    (("--vocab-size", 2), ["=", "N"]),
+])
+def test_vocabulary(prepare, options, words):
+    """Most frequent first, ties in alphabetical order, without the words that fairseq has itself."""
+    out = prepare(*options)
+    assert [line.split()[0] for line in lines_of(out / "dict.txt")] == words
+    assert (out / "dict.txt").read_bytes() == (out / "data-bin" / "dict.txt").read_bytes()
+
+
+def test_binarised_text_is_the_text(prepare):
+    """What fairseq reads back is the text, with <unk> for words outside the vocabulary."""
+    from fairseq.data import Dictionary, data_utils
+
+    out = prepare("--vocab-size", 4)
+    dictionary = Dictionary.load(str(out / "data-bin" / "dict.txt"))
+    for split in common.SPLITS:
+        data = data_utils.load_indexed_dataset(str(out / "data-bin" / split), dictionary)
+        expected = [" ".join(word if word in dictionary else "<unk>" for word in line.split())
+                    for line in lines_of(out / f"{split}.txt")]
+        assert [dictionary.string(line, unk_string="<unk>") for line in data] == expected
+
+
+def test_counts_and_unigram(prepare, capsys):
+    """The report against the formula, token by token."""
+    out = prepare("--vocab-size", 4)
+    known = {line.split()[0] for line in lines_of(out / "dict.txt")}
+
+    def tokens(split):
+        return [word for line in lines_of(out / f"{split}.txt") for word in
+                [*(word if word in known else "<unk>" for word in line.split()), "</s>"]]
+
+    counts = Counter(tokens("train"))
+    total = sum(counts.values()) + len(known) + 2  # one more for each word, <unk> and </s>
+    nats = [-math.log((counts[token] + 1) / total) for token in tokens("test")]
+    report = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    assert report["test"] == ["test", "2", "5", "7", "5", "100.00", "%", f"{math.exp(sum(nats) / 7):.2f}"]
+    assert report["vocabulary:"] == "vocabulary: 4 words of 12; with <unk> and </s> 6".split()
+
+
+# -------------------------------------------------------------------------------------------- PTB, WikiText
+
+
+@pytest.mark.parametrize(("recipe", "name"), [
+    (ptb, "ptb.{}.txt"), (ptb, "{}.txt"), (wikitext, "wiki.{}.tokens"), (wikitext, "{}.txt"),
+])
+def test_recipes(monkeypatch, tmp_path, capsys, recipe, name):
+    """The text as prepare-text makes it, all of its words, and a word on whether the counts are the published ones."""
+    for split, content in TEXTS.items():
+        write(tmp_path / "raw" / name.format(split), content)
+    call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
+    assert "note: another edition" in capsys.readouterr().out
+    assert len(lines_of(tmp_path / "out" / "dict.txt")) == 12
+    monkeypatch.setattr(recipe, "KNOWN", {"this": ({"train": 20, "valid": 5, "test": 7}, 14)})
+    call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
+    assert "these are the counts of this as published" in capsys.readouterr().out
+
+
+def test_recipe_without_its_files(monkeypatch, tmp_path):
+    error = error_of(monkeypatch, ptb, "--data", tmp_path, "--out", tmp_path / "out")
+    assert "has no ptb.train.txt or train.txt" in error and not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------------ wrong text
+
+
+BAD_TEXT = {
+    "NUL": (b"fine\nno\0 good\n", "{path}:2: NUL bytes"),
+    "carriage return": (b"fine\rno line ends\r", "{path}:1: a carriage return within the line"),
+    "UTF-16": ("\ufefffine\n".encode("utf-16-le"), "{path}:1: NUL bytes: if it is UTF-16, iconv -f utf-16"),
+    "UTF-16 without Latin": ("\ufeff日本".encode("utf-16-le"), "{path}:1: not UTF-8 text"),
+    "Latin-1": (b"fine\ncaf\xe9\n", "{path}:2: not UTF-8 text: convert it, e.g. iconv -f latin1"),
+    "one long line": (b"fine\n" + b"word " * 200_001 + b"\n", "{path}:2: a line above 1,000,000 bytes"),
+    "reserved": (b"fine\n<s> no </s>\n", "{path}:2: has the word <"),
+    "blank": (b" \n\n", "the train text has no words"),
+    "empty": (b"", "the train text has no words"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXT)
+def test_wrong_text_is_told(monkeypatch, tmp_path, sources, case):
+    """With the line, what to do, and nothing left behind."""
+    content, message = BAD_TEXT[case]
+    path = write(tmp_path / "bad.txt", content)
+    error = error_of(monkeypatch, text, *sources, "--train", path, "--out", tmp_path / "out")
+    assert message.format(path=path) in error
+    assert set(tree(tmp_path / "out")) <= {"prepare.json"}
+
+
+@pytest.mark.parametrize("content", [
+    b"\xef\xbb\xbfone two\r\n\r\nthree\r\n", b"one two\n\nthree", b"one\xc2\xa0two \n \nthree\n",
+    b"one two\n\nthree\n" + b"", gzip.compress(b"one two\n\nthree\n"),
+], ids=["BOM, CRLF", "no last line end", "white space", "plain", "gzip"])
+def test_text_that_is_taken(monkeypatch, tmp_path, sources, content):
+    path = write(tmp_path / ("good.txt" + ".gz" * content.startswith(b"\x1f\x8b")), content)
+    call(monkeypatch, text, *sources, "--train", path, "--out", tmp_path / "out")
+    assert lines_of(tmp_path / "out" / "train.txt") == ["one two", "", "three"]
+
+
+def test_other_line_separators_are_white_space(monkeypatch, tmp_path, sources):
+    """Python's splitlines would part lines at them; fairseq doesn't."""
+    path = write(tmp_path / "odd.txt", "a\u2028b\x85c\x0cd\x1ce\n")
+    call(monkeypatch, text, *sources, "--valid", path, "--out", tmp_path / "out")
+    assert lines_of(tmp_path / "out" / "valid.txt") == ["a b c d e"]
+
+
+def test_broken_gzip(monkeypatch, tmp_path, sources):
+    path = write(tmp_path / "cut.gz", gzip.compress(b"some words\n" * 50)[:-9])
+    error = error_of(monkeypatch, text, *sources, "--test", path, "--out", tmp_path / "out")
+    assert f"{path}: no gzip file, or not all of it" in error
+
+
+BAD_OPTIONS = {
+    "missing file": (["--train", "{tmp}/none"], "{tmp}/none: no such file"),
+    "size": (["--vocab-size", "0"], "--vocab-size: '0' is not a whole number of at least 1"),
+    "count": (["--min-count", "two"], "--min-count: 'two' is not a whole number of at least 1"),
+    "rare": (["--min-count", "99"], "no word is seen 99 times in training: lower --min-count"),
+    "out": (["--out", "{tmp}/file"], "--out {tmp}/file: is, or lies in, a file"),
+    "below": (["--out", "{tmp}/file/x"], "--out {tmp}/file/x: is, or lies in, a file"),
+    "option": (["--vocabulary", "3"], "unrecognized arguments: --vocabulary 3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OPTIONS)
+def test_wrong_options_are_told(monkeypatch, tmp_path, sources, case):
+    arguments, message = BAD_OPTIONS[case]
+    write(tmp_path / "file", "words\n")
+    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
+    assert message.format(tmp=tmp_path) in error_of(monkeypatch, text, *sources, "--out", tmp_path / "out", *arguments)
+
+
+# --------------------------------------------------------------------------------------------- interruptions
+
+
+def test_rerun_does_only_what_is_missing(prepare, monkeypatch, tmp_path):
+    out = prepare()
+    files = tree(out)
+    assert set(files) == {"train.txt", "valid.txt", "test.txt", "dict.txt", "prepare.json", "data-bin/dict.txt",
+                          *(f"data-bin/{split}.{kind}" for split in common.SPLITS for kind in ("bin", "idx"))}
+    stages = []
+    for stage in ("write_text", "write_data_bin"):
+        original = getattr(text, stage)
+        monkeypatch.setattr(text, stage, lambda *a, f=original, s=stage: stages.append(s) or f(*a))
+
+    def rerun(*options):
+        stages.clear()
+        prepare(*options)
+        return list(stages)
+
+    assert rerun() == [] and tree(out) == files
+    assert rerun("--vocab-size", 2) == ["write_data_bin"] and rerun("--min-count", 2) == ["write_data_bin"]
+    assert rerun() == ["write_data_bin"] and tree(out) == files
+    (out / "data-bin" / "train.bin").unlink()
+    assert rerun() == ["write_data_bin"] and tree(out) == files
+    (out / "valid.txt").write_text("cut\n")
+    assert rerun() == ["write_text", "write_data_bin"] and tree(out) == files
+    write(tmp_path / "raw" / "train.txt", TEXTS["train"] + "one more\n")
+    assert rerun() == ["write_text", "write_data_bin"] and b"one more\n" in tree(out)["train.txt"]
+
+
+def test_a_failing_rerun_leaves_the_text(prepare, tmp_path, monkeypatch, sources):
+    out = prepare()
+    files = tree(out)
+    write(tmp_path / "raw" / "test.txt", b"damaged \xff\n")
+    error_of(monkeypatch, text, *sources, "--out", out)
+    assert {**tree(out), "prepare.json": b""} == {**files, "prepare.json": b""}
+
+
+def test_killed_anywhere(prepare, tmp_path, monkeypatch, sources):
+    older, newer = prepare("--vocab-size", 3), tmp_path / "newer"
+    write(tmp_path / "raw" / "train.txt", TEXTS["train"] + "one more\n")
+    call(monkeypatch, text, *sources, "--out", newer)
+    assert check_kills(text, sources, older, tree(newer), tmp_path / "killed") > 8
+
+
+def test_two_at_once(prepare, tmp_path):
+    with common.Stages(tmp_path / "out"):
+        with pytest.raises(common.InputError, match="another preparation is writing there"):
+            prepare()
+    prepare()
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+def script(*arguments, **environment):
+    """prepare-text.sh with this Python."""
+    environment = {**os.environ, "PYTHON_BIN": sys.executable, **environment}
+    return subprocess.run([DATA_PREP / "prepare-text.sh", *map(str, arguments)], env=environment, capture_output=True,
+                          text=True, check=False)
+
+
+def test_the_command(sources, tmp_path):
+    done = script(*sources, "--out", tmp_path / "out")
+    assert done.returncode == 0 and done.stdout.endswith(f"ready: {tmp_path / 'out' / 'data-bin'}\n"), done.stderr
+    failed = script(*sources, "--out", tmp_path / "raw" / "train.txt")
+    assert failed.returncode == 2 and failed.stdout == ""
+    assert failed.stderr.startswith("prepare-text.sh: error: --out") and failed.stderr.count("\n") == 1
+
+
+def test_help_states_what_text_is_taken():
+    words = " ".join(script("--help").stdout.split())
+    for part in ("UTF-8", "NUL bytes", "carriage returns", "1,000,000 bytes", "UTF-16", "Windows' line ends"):
+        assert part in words
+
+
+def test_a_python_without_fairseq(tmp_path):
+    for python, message in ((tmp_path / "none", "no such Python"),
+                            (write(tmp_path / "python", "#!/bin/sh\necho fairseq\n"), "has no fairseq")):
+        python.exists() and python.chmod(0o755)
+        done = script("--help", PYTHON_BIN=str(python))
+        assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
