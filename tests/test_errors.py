@@ -214,7 +214,7 @@ def test_help_needs_no_setting_up(name):
         (["evaluate_lm", "{lm}", "{tmp}/none.pt"], ["none.pt", "not found"]),
         (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["checkpoint is refused", "text.pt.test.log.part"]),
         (["evaluate_lm", "{lm}", "{tmp}/text.pt", "--gen-subset", "tset"], ["'tset'", "test, train, valid"]),
-        (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference {mt}/test.ref.en", "none"]),
+        (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference ", "test.ref.en; subsets with one: none"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),
         (["table", "tabel1", "{lm}"], ["'tabel1'", "table1"]),
     ],
