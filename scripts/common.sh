@@ -1,6 +1,5 @@
 # Sourced by the other scripts: where things are, and how errors look.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-USER_DIR=$ROOT/fairseq_kernels
 
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
@@ -53,86 +52,34 @@ EOF
         || die "installing $missing failed: $(tail -n 1 "$ROOT/.venv.log"); the whole log is in $ROOT/.venv.log"
 }
 
-# fairseq's commands, without the warnings of its own use of torch.
-fairseq() { local command=$1; shift; "$PY" -W ignore -m "fairseq_cli.$command" "$@" --user-dir "$USER_DIR"; }
-
-# Sets DEVICE to the flags of the device at hand: none for a GPU, else those of the CPU.
-find_device() {
-    DEVICE=()
-    if [ -z "${FOUND_DEVICE:-}" ]; then
-        FOUND_DEVICE=$("$PY" -c 'import torch; print("cuda" if torch.cuda.is_available() else "cpu")')
-        export FOUND_DEVICE
-    fi
-    if [ $FOUND_DEVICE != cuda ]; then
-        DEVICE=(--cpu)
-        # else glibc gives work space back to the system and gets it anew, page by page, at each step
-        export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
-        export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
-    fi
-}
-
 # need_option NAME VALUE: an option's value must be there.
 need_option() { [ $# -ge 2 ] && [ -n "$2" ] || die "$1 needs a value"; }
 
-need_data() {
-    [ -d "$1" ] || die "data folder '$1' not found; give the data-bin folder that a data-prep script made"
-    [ -n "$(ls "$1"/dict*.txt 2>/dev/null)" ] || die "'$1' has no dict.txt; give the data-bin folder that a data-prep script made"
+# usage [FIRST LAST]: the script's head (or those lines of it), without its comment marks.
+usage() {
+    local line number=0
+    while IFS= read -r line && [ "${line:0:1}" = "#" ]; do
+        number=$((number + 1))
+        [ $number -lt "${1:-2}" ] || [ $number -gt "${2:-$number}" ] || { line=${line#\#}; printf '%s\n' "${line# }"; }
+    done <"${HELP_OF:-$0}"
 }
 
-# usage FIRST LAST: those lines of the script's head, without their comment marks.
-usage() { sed -n "$1,$2s/^# \{0,1\}//p" "$0"; }
-
-# The options that training scripts share, into data, profile, save, stock, dry_run and options (all others).
-read_training_options() {
-    data='' profile='' save='' stock='' dry_run='' options=()
-    local last; last=$(awk '!/^#/ {print NR - 1; exit}' "$0")
-    [ $# -gt 0 ] || { usage 2 "$last"; exit 2; }
-    while [ $# -gt 0 ]; do
-        case $1 in
-            -h | --help) usage 2 "$last"; exit 0 ;;
-            --profile) need_option "$@"; profile=$2; shift 2 ;;
-            --save-dir) need_option "$@"; save=$2; shift 2 ;;
-            --stock) stock=1; shift ;;
-            --dry-run) dry_run=1; shift ;;
-            *) if [ -z "$data" ] && [ ${#options[@]} -eq 0 ] && [ "${1#-}" = "$1" ]; then data=$1; else options+=("$1"); fi; shift ;;
-        esac
+# help_asked ARGUMENTS...: the script's head, and its end, where --help is among them or nothing is given.
+help_asked() {
+    local word
+    [ $# -gt 0 ] || { usage; exit 2; }
+    for word in "$@"; do
+        case $word in -h | --help) usage; exit 0 ;; --) return ;; esac
     done
-    [ -n "$data" ] || die "no data; give the data-bin folder first, as in $(basename "$0") data/corpus/data-bin --kernels lin"
-    [ -n "$save" ] || die "--save-dir is missing; name a folder for checkpoints and log, as in --save-dir checkpoints/lin"
-    case $profile in "" | cpu | paper) ;; *) die "--profile $profile is not known; choose cpu or paper" ;; esac
+}
+
+# module NAME ARGUMENTS...: becomes python -m fairseq_kernels.NAME.
+module() {
     find_python
-    find_device
-    [ -n "$profile" ] || { [ ${#DEVICE[@]} -eq 0 ] && profile=paper || profile=cpu; }
-}
-
-# The criterion of the output layer that the options name.
-criterion() {
-    local layer=kernels i
-    for ((i = 0; i < ${#options[@]}; i++)); do
-        case ${options[i]} in
-            --output-layer) layer=${options[i + 1]:-} ;;
-            --output-layer=*) layer=${options[i]#*=} ;;
-        esac
-    done
-    case $layer in
-        taylor | spherical) echo log_${layer}_softmax ;;
-        kerbs) echo kerbs_cross_entropy ;;
-        *) echo kernel_mixture_cross_entropy ;;
-    esac
-}
-
-# train DATA FLAGS...: fairseq-train with the user's options last; log on the screen and in the save folder.
-# Batches that depend on the epoch alone make a resumed run the same as an uninterrupted one.
-# fairseq drops a last batch whose size is not a multiple of 8, in validation too: hence the multiple of 1.
-train() {
-    set -- "$@" ${DEVICE[@]+"${DEVICE[@]}"} --save-dir "$save" --no-epoch-checkpoints --keep-interval-updates 1 \
-        --save-interval-updates 500 --log-format simple --log-interval 100 --seed 1 \
-        --required-batch-size-multiple 1 --update-epoch-batch-itr True ${options[@]+"${options[@]}"}
-    if [ -n "$dry_run" ]; then
-        printf '%q ' fairseq-train "$@" --user-dir "$USER_DIR"
-        echo
-        return
-    fi
-    mkdir -p "$save" || die "can't make --save-dir $save; give a folder you may write to"
-    fairseq train "$@" 2>&1 | tee -a "$save/train.log"
+    export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
+    # else glibc gives work space on the CPU back to the system and gets it anew, page by page, at each step
+    export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
+    export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
+    local name=$1; shift
+    exec "$PY" -W ignore -m "fairseq_kernels.$name" "$@"
 }

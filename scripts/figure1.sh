@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # Graphs of the kernels rbf, wav, log and pow over ||W_v - h||, and their gradients (Gao et al. 2019, Figure 1).
 #
-#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--out results/figure1.svg]
+#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--over square] [--out FILE]
 #
-# Beside the plot it writes a .json with the sampled values; --over square draws over ||W_v - h||^2; --help lists the
-# other options.
+# Beside the plot (default: checkpoints/results/figure1.svg; --publish: results/figure1.svg) it writes a .json with the
+# sampled values; --over square draws over ||W_v - h||^2.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-find_python
-exec "$PY" -W ignore -m fairseq_kernels.analysis.kernel_graphs "$@"
+case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
+out=checkpoints/results/figure1.svg
+options=()
+for word in "$@"; do
+    [ "$word" = --publish ] && out=$ROOT/results/figure1.svg || options+=("$word")
+done
+mkdir -p "$(dirname "$out")"
+module analysis.kernel_graphs --out "$out" ${options[@]+"${options[@]}"}

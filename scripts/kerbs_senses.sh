@@ -2,11 +2,10 @@
 # Shows what a KerBS model has learned: words by number of senses, the nearest words of each sense (Miao et al. 2019,
 # Table 6), theta by word (Figure 8).
 #
-#   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--out results/senses]
+#   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--out FOLDER]
 #
-# --out receives senses.json and the plot theta.svg; --help lists the other options.
+# --out receives senses.json and the plot theta.svg.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || { usage 2 7; exit 2; }
-find_python
-exec "$PY" -W ignore -m fairseq_kernels.analysis.kerbs_senses "$@"
+help_asked "$@"
+module analysis.kerbs_senses "$@"

@@ -4,7 +4,5 @@
 #
 #   bash scripts/linear_weight.sh data/swb --profile cpu --rows "mixbig mix2"
 #
-# Models that aren't trained yet are trained, as table3.sh does. --help lists the options. Figures are in
-# results/linear_weight.json and results/linear_weight-CORPUS-PROFILE.svg.
-MODULE=mixtures
-source "$(dirname "$0")/table.sh"
+# Models that aren't trained yet are trained, as table3.sh does. The plot is linear_weight-CORPUS-PROFILE.svg.
+exec bash "$(dirname "$0")/table.sh" linear_weight "$@"

@@ -7,5 +7,6 @@
 # It writes report.md and report.html beside the results; --help lists the other options.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
+case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
 find_python
 exec "$PY" -W ignore -m fairseq_kernels.experiments.report "$@"

@@ -1,7 +1,33 @@
-# Sourced by the scripts of the tables, whose name is the table's: configs/tables/NAME.yaml has the rows. MODULE is what
-# runs them.
+#!/usr/bin/env bash
+# Trains and evaluates the rows of a table, configs/tables/NAME.yaml, through Snakemake.
+#
+#   bash scripts/table.sh NAME DATA... [options] [-- options of fairseq-train for every row]
+#
+# DATA are folders that data-prep scripts made: text of one language gives perplexity, parallel text BLEU.
+#
+#   --profile NAME    sizes and schedule, of configs/{lm,mt}/NAME.yaml; default: paper with a GPU, else cpu
+#   --rows ROW...     some rows; default: all
+#   --seeds N...      default: 1
+#   --jobs N          trainings at a time; default: one a GPU, or one a core
+#   --save-dir DIR    of the runs; default: checkpoints/tables
+#   --results DIR     of the figures, TABLE.json; default: checkpoints/results; scripts/report.sh --results DIR shows them
+#   --publish         puts the figures into this repository's results/, in the place of those published there
+#   --searched FILE   what grid searches have found; default: configs/searched.yaml
+#   --simlex FILE     SimLex-999.txt, to score language models' embeddings by
+#   --workflow-profile DIR   a Snakemake profile, as configs/slurm, to run the rows on a cluster
+#
+# A finished row isn't run again, a broken one goes on from its last whole checkpoint, a failing one stops no other: the
+# same command again does what is left. The same command in several places shares the rows.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || { usage 2 "$(awk '!/^#/ {print NR - 1; exit}' "$0")"; exit 2; }
+name=${1:-}
+if [ -f "$ROOT/scripts/$name.sh" ] && [[ " $* " == *" --help "* || " $* " == *" -h "* || $# = 1 ]]; then
+    HELP_OF=$ROOT/scripts/$name.sh usage
+    echo
+fi
+help_asked "$@"
+module=workflow
+case $name in table4 | linear_weight) module=mixtures ;; esac
 find_python
-exec "$PY" -W ignore -m fairseq_kernels.experiments.${MODULE:-runner} "$(basename "$0" .sh)" "$@"
+need_extra tables
+module "experiments.$module" "$@"

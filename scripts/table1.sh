@@ -3,6 +3,4 @@
 #
 #   bash scripts/table1.sh data/swb data/multi30k --profile cpu
 #   bash scripts/table1.sh data/swb --rows "lin ssg" --seeds "1 2 3"
-#
-# --help lists the options. Runs are in checkpoints/tables, figures in results/table1.json; scripts/report.sh shows them.
-source "$(dirname "$0")/table.sh"
+exec bash "$(dirname "$0")/table.sh" table1 "$@"

@@ -1,5 +1,6 @@
-"""The YAML files in configs/ train, by fairseq-hydra-train as their heads say."""
+"""The profiles in configs/ train, by fairseq-hydra-train as their heads say."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,21 @@ TINY = {
         for size in ("embed_dim=8", "ffn_embed_dim=8", "attention_heads=2", "layers=1")
     ],
 }
+PROFILES = sorted(path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))
 
 
-EXPERIMENTS = sorted(path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))
-
-
-@pytest.mark.parametrize("config", EXPERIMENTS, ids=lambda path: path.stem)
-def test_config_trains(config: Path, request, tmp_path):
-    """Two updates of a small model on the tests' corpus."""
+@pytest.mark.parametrize("config", PROFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_profile_trains(config: Path, request, tmp_path):
+    """Two updates of a small model on the tests' corpus, with the command at its head."""
     kind = config.parent.name
     data = request.getfixturevalue("lm_data" if kind == "lm" else "mt_data")
-    options = [f"common.user_dir={USER_DIR}", f"task.data={data}", "common.cpu=true", "optimization.max_update=2"]
-    options += [f"checkpoint.save_dir={tmp_path}/checkpoints", f"hydra.run.dir={tmp_path}/run"]
-    fairseq(
-        "hydra_train", *options, *TINY[kind], "--config-dir", config.parent, "--config-name", config.stem, cwd=tmp_path
-    )
+    head = [line[1:] for line in config.read_text().splitlines() if line.startswith("#   ")]
+    program, *words = shlex.split("\n".join(head).replace("\\\n", " "))
+    assert program == "fairseq-hydra-train"
+    own = {"common.user_dir": USER_DIR, "task.data": data, "checkpoint.save_dir": tmp_path / "checkpoints"}
+    words = [f"{name}={own[name]}" if (name := word.partition("=")[0]) in own else word for word in words]
+    settings, folder = words[: words.index("--config-dir")], words[words.index("--config-dir") :]
+    folder[1] = str(USER_DIR.parent / folder[1])
+    settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *TINY[kind]]
+    fairseq("hydra_train", *settings, *folder, cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()

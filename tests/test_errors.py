@@ -1,12 +1,16 @@
 """Mistakes that users make end in one clear line and a non-zero exit, not in a traceback."""
 
 import itertools
+import math
+import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import binarise
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
@@ -173,3 +177,84 @@ def test_the_module_lists_what_there_is():
 def test_the_module_refuses_unknown_arguments():
     result = start("kernels", "--lst").wait()
     assert result.code == 2 and "--lst" in result.err and "Traceback" not in result.err
+
+
+# scripts
+
+
+def script(name, *arguments, **environment):
+    """Its exit status, and what it wrote to stdout and stderr."""
+    command = ["bash", USER_DIR.parent / "scripts" / f"{name}.sh", *map(str, arguments)]
+    environment = {**os.environ, "PYTHON_BIN": sys.executable, **environment}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    return result.returncode, result.stdout, result.stderr
+
+
+HELPFUL = [path.stem for path in (USER_DIR.parent / "scripts").glob("*.sh") if path.stem not in ("common", "test")]
+
+
+@pytest.mark.parametrize("name", HELPFUL)
+def test_help_needs_no_setting_up(name):
+    code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent")
+    assert code == 0 and f"bash scripts/{name}.sh" in out and not err
+    assert not any(line.startswith("#") for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["train_lm", "{lm}", "--kernles", "lin", "--save-dir", "{tmp}/a"], ["--kernles", "did you mean --kernels?"]),
+        (["train_lm", "{lm}", "--optimizer", "adm", "--save-dir", "{tmp}/a"], ["'adm'", "did you mean adam?"]),
+        (["train_lm", "{lm}", "--kernels", "lni", "--save-dir", "{tmp}/a"], ["lni", "lin", "{tmp}/a/train.log"]),
+        (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
+        (["train_lm", "{lm}"], ["--save-dir"]),
+        (["train_lm", "{tmp}/nowhere", "--save-dir", "{tmp}/a"], ["nowhere", "data-prep"]),
+        (["train_lm", "{mt}", "--save-dir", "{tmp}/a"], ["parallel text", "train_mt.sh"]),
+        (["train_lm", "{lm}", "--save-dir", "/dev/null/a"], ["/dev/null/a", "--save-dir"]),
+        (["evaluate_lm", "{lm}", "{tmp}/none.pt"], ["none.pt", "not found"]),
+        (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["checkpoint is refused", "text.pt.test.log.part"]),
+        (["evaluate_lm", "{lm}", "{tmp}/text.pt", "--gen-subset", "tset"], ["'tset'", "test, train, valid"]),
+        (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference ", "test.ref.en; subsets with one: none"]),
+        (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),
+        (["table", "tabel1", "{lm}"], ["'tabel1'", "table1"]),
+    ],
+    ids=lambda value: "-".join(value[0:1] + value[2:4]).replace("/", "_") if value[0].islower() else "",
+)
+def test_one_clear_line_of_a_script(arguments, said, lm_data, mt_data, tmp_path):
+    places = {"lm": lm_data, "mt": mt_data, "tmp": tmp_path}
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    code, out, err = script(*(word.format(**places) for word in arguments))
+    last = err.strip().splitlines()[-1]
+    assert code > 0 and "Traceback" not in err and all(part.format(**places) in last for part in said), out + err
+    assert not (tmp_path / "PWN").exists()
+
+
+def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
+    """And what it and its evaluation say: lines of progress, one of the result, and where the log is."""
+    small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 4]
+    command = ["train_lm", lm_data, "--profile", "cpu", *small, "--log-interval", 1, "--save-dir", tmp_path]
+    code, out, err = script(*command)
+    assert code == 0 and not err, err
+    assert "update 4 of 4, training perplexity " in out
+    assert re.fullmatch(rf"valid perplexity [\d.]+ after 4 updates \(log: {tmp_path}/train.log\)", out.splitlines()[-1])
+    checkpoint = (tmp_path / "checkpoint_last.pt").read_bytes()
+    code, out, err = script(*command)
+    assert code == 0 and f"the training in {tmp_path} is finished (4 updates); to train it further, raise" in out
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == checkpoint
+    (tmp_path / "checkpoint_last.pt").write_bytes(checkpoint[:3000])
+    code, out, err = script(*command[:-4], "--max-update", 6, *command[-4:])
+    assert (
+        code == 0 and f"resumes after 4 updates from {tmp_path}/checkpoint_best.pt" in out and "after 6 updates" in out
+    )
+    code, out, err = script("evaluate_lm", lm_data, tmp_path / "checkpoint_best.pt")
+    assert re.fullmatch(r"test perplexity [\d.]+ \([\d,]+ words with line ends\) \(log: .*\)\n", out) and not err
+
+
+def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
+    state = torch.load(mixture_lm.last, weights_only=False)
+    for value in state["model"].values():
+        if value.is_floating_point():
+            value.fill_(math.nan)
+    torch.save(state, tmp_path / "nan.pt")
+    code, out, err = script("evaluate_lm", lm_data, tmp_path / "nan.pt")
+    assert code > 0 and not out and "perplexity nan on test: the model is broken" in err

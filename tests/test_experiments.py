@@ -1,9 +1,9 @@
 """The papers' tables: their definitions, and rows that are trained once, whatever happens meanwhile."""
 
-import fcntl
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,29 +12,28 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from filelock import Timeout
 
-from fairseq_kernels.experiments import mixtures, results, runner, runs
+from fairseq_kernels import checkpoints
+from fairseq_kernels.analysis.model_state import updates
+from fairseq_kernels.experiments import jobs, mixtures, results, runs, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
+from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
+from fairseq_kernels.experiments.progress import Progress
 from fairseq_kernels.experiments.report import html, load_chapters, markdown
-from fairseq_kernels.experiments.runner import (
-    Runner,
-    Work,
-    begin_of_task,
-    environments,
-    interruptible,
-    main,
-    options_of,
-    runs_of,
-)
-from fairseq_kernels.experiments.runs import Failed, Run, mend_checkpoints
+from fairseq_kernels.experiments.runs import Run
 from fairseq_kernels.experiments.searched import add_searched
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
+from fairseq_kernels.experiments.workflow import Work, Workflow, interruptible, main, options_of, runs_of
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
 SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
+SMALL += ["--num-workers", "0"]  # no process for the data
 # checkpoints often enough for an interruption between two of them
-LONG = [*SMALL, "--batch-size", "1", "--max-update", "100", "--save-interval-updates", "10"]
+LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
 SHORT = [*SMALL, "--max-update", "10"]
+ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,19 @@ def command(table, corpus, folder, *options):
 
 
 def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT)
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+    )
+
+
+def wait_until(condition, process):
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
 
 
 # definitions
@@ -59,14 +70,28 @@ def call(*arguments):
 
 @pytest.mark.parametrize("name", names())
 def test_tables(name):
-    """Their rows have names of their own, kernels that exist, and a script."""
+    """Their rows have names of their own, and kernels that exist."""
     table = load_table(name)
     assert len({row.name for row in table.rows}) == len(table.rows)
-    assert (ROOT / "scripts" / f"{name}.sh").is_file()
     for row in table.rows:
         options = dict(zip(row.options, row.options[1:]))
         if "--kernels" in options:
             build_kernels(parse_kernels(options["--kernels"]), 8, options.get("--kernel-params", ""))
+
+
+def test_a_table_is_one_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    (tmp_path / "mine.yaml").write_text("title: a\nsource: b\nrows:\n  - {name: lin, options: --kernels lin}\n")
+    assert names() == ["mine"] and load_table("mine").rows == (Row("lin", ("--kernels", "lin")),)
+    with pytest.raises(ValueError, match="'table1' is not known; choose from mine"):
+        load_table("table1")
+
+
+def test_an_installed_wheel_has_no_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "TABLES", tmp_path / "none")
+    for call_ in (names, lambda: load_table("table1"), lambda: load_profile("lm", "cpu")):
+        with pytest.raises(ValueError, match="no configs/ beside .*: call this in a clone of the repository"):
+            call_()
 
 
 def test_untied_mixtures_share_out_the_dimensions(corpus):
@@ -86,6 +111,48 @@ def test_table1_is_the_papers():
 def test_mixbig_has_one_of_each_kernel():
     [row] = load_table("table3").chosen(["mixbig"])
     assert sorted(row.options[1].split(",")) == sorted(r.name for r in load_table("table1").rows if r.paper)
+
+
+# profiles
+
+
+def test_published_settings_are_the_profiles():
+    """What fairseq-train understood when Table 1 was made is what the profiles say now."""
+    for figure in results.load(ROOT / "results" / "table1.json"):
+        origin, kind = figure["provenance"], "mt" if figure["metric"].endswith("bleu") else "lm"
+        if "arguments" in origin:
+            own = [*shlex.split(origin["config"]), "--seed", str(figure["seed"])]
+            assert not difference(origin["arguments"], shlex.join(fairseq_arguments(kind, figure["profile"], own)))
+
+
+def test_differences_are_told():
+    known = shlex.join(fairseq_arguments("lm", "cpu", ["--kernels", "lin"]))
+    assert not difference(known, shlex.join(fairseq_arguments("lm", "cpu", ["--kernels=lin", "--log-interval", "7"])))
+    assert not difference(known.replace("fused_adamw", "adam"), known)  # the same steps
+    said = difference(known, shlex.join(fairseq_arguments("lm", "cpu", ["--kernels", "log", "--lr", "1"])))
+    assert said == "--kernels lin in the place of log, --lr [0.008] in the place of [1.0]"
+    assert "refuses now: --no-such" in difference("--no-such", known)
+
+
+@pytest.mark.parametrize(
+    "kind, options, there, not_there",
+    [
+        ("lm", ["--stock"], ["--arch lstm_lm", "--criterion cross_entropy"], ["--stock", "--output-bias"]),
+        ("lm", ["--output-layer=taylor"], ["--criterion log_taylor_softmax", "--output-bias prior"], []),
+        ("mt", ["--stock"], ["--arch transformer_iwslt_de_en", "--label-smoothing 0.1"], ["kernel"]),
+        ("mt", ["--output-layer", "spherical"], ["--criterion log_spherical_softmax"], ["--label-smoothing"]),
+        ("mt", ["--output-layer", "kerbs"], ["kerbs_cross_entropy", "--label-smoothing"], ["--share-decoder"]),
+    ],
+)
+def test_layers_choose_their_criterion(kind, options, there, not_there):
+    for profile in profiles(kind):
+        words = " ".join(fairseq_arguments(kind, profile, options))
+        assert all(part in words or profile != "cpu" for part in there) and not any(part in words for part in not_there)
+
+
+def test_unknown_profile():
+    with pytest.raises(ValueError, match="--profile gpu is not known; choose from cpu, medium, paper"):
+        load_profile("lm", "gpu")
 
 
 # one run after the other
@@ -133,15 +200,6 @@ def test_tables_share_runs(finished):
     assert three == [figure for figure in one if figure["name"] == "lin"]
 
 
-def test_the_unigram_is_the_preparations(finished):
-    """On the toy corpus by hand: counts, one added to each word that occurs anywhere."""
-    folder, _ = finished
-    [figure] = [
-        f for f in results.load(folder / "results" / "table1.json") if f["name"] == "unigram" and f["split"] == "test"
-    ]
-    assert 10 < figure["value"] < 22  # 20 words and </s>, nearly uniform
-
-
 def test_another_corpus_in_the_same_place(finished, corpus, mt_data, tmp_path):
     """A folder of runs knows its data."""
     folder, _ = finished
@@ -161,12 +219,11 @@ def test_another_meaning_of_a_profile(finished, corpus, monkeypatch):
     assert run.finished()
     before = run.arguments()
     monkeypatch.setattr(Run, "arguments", lambda run: before.replace("--lr 0.008", "--lr 0.002"))
-    with pytest.raises(ValueError, match="after --lr: 0.008 in the place of 0.002.; name another --save-dir"):
-        run.finished()
-    (run.folder / "result.json").rename(run.folder / "hidden")
-    with run.locked() as lock, pytest.raises(ValueError, match="was begun on other settings"):
-        run.execute(lock, {})
-    (run.folder / "hidden").rename(run.folder / "result.json")
+    for call_, said in ((run.finished, "was trained on"), (run.begin, "was begun on")):
+        with pytest.raises(
+            ValueError, match=f"{said} --lr \\[0.008\\] in the place of \\[0.002\\]; name another --save-dir"
+        ):
+            call_()
 
 
 def test_rows_with_further_options_are_kept_apart(finished, tmp_path):
@@ -198,115 +255,153 @@ def test_dry_run_shows_fairseq_s_command(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def uninterrupted(corpus, tmp_path_factory):
+    """The figures of a table that nothing has happened to."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    process = subprocess.Popen(command("table1", corpus, folder, "--rows", "lin", "--", *LONG))
-    return folder, process
+    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return [figure["value"] for figure in results.load(folder / "results" / "table1.json")]
 
 
-def interrupt(corpus, folder, number):
-    """Starts a table and sends its process a signal once there is a checkpoint; what it wrote."""
-    process = subprocess.Popen(
-        command("table1", corpus, folder, "--rows", "lin", "--", *LONG),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 600
-    while not list(folder.glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
-        time.sleep(0.05)
-    process.send_signal(number)
-    if number == signal.SIGINT:  # again, as one does: it must not leave the training behind
-        time.sleep(0.1)
-        process.send_signal(number)
-    output = process.communicate()[0]
-    assert process.returncode != 0
-    return output
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_interrupted_and_started_again(number, corpus, uninterrupted, tmp_path):
-    """The same figures as without an interruption; nothing lost, nothing twice."""
-    output = interrupt(corpus, tmp_path, number)
-    assert not (tmp_path / "results" / "table1.json").exists()
-    if number != signal.SIGKILL:
-        assert "the same command goes on" in output and "Traceback" not in output
-        [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
-        with open(lock) as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no training has it any more
-    again = call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG)
-    assert again.returncode == 0, again.stdout + again.stderr
-    folder, process = uninterrupted
-    assert process.wait() == 0
-    expected, found = (results.load(place / "results" / "table1.json") for place in (folder, tmp_path))
-    assert [f["value"] for f in found] == [f["value"] for f in expected] and len(found) == 2
-    assert all(f["provenance"]["seconds"] > 0 for f in found)  # fairseq's own log says 0 after an interruption
-    [log] = tmp_path.glob("runs/toy/cpu/*/seed1/train.log")
+def again(corpus, folder, expected):
+    """The same command, and the same figures as without an interruption: nothing lost, nothing twice."""
+    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
+    assert result.returncode == 0, result.stdout + result.stderr
+    figures = results.load(folder / "results" / "table1.json")
+    assert [figure["value"] for figure in figures] == expected
+    assert all(figure["provenance"]["seconds"] > 0 for figure in figures)
+    [log] = folder.glob("runs/toy/cpu/*/seed1/train.log")
     assert log.read_text().count("done training") == 1
+    return result.stdout
 
 
-def test_a_failing_row_stops_no_other(corpus, tmp_path):
+def begun(corpus, folder):
+    """A table whose training has made its first checkpoint."""
+    process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG)
+    wait_until(lambda: list(folder.glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")), process)
+    return process
+
+
+def test_interrupted_and_started_again(corpus, uninterrupted, tmp_path):
+    process = begun(corpus, tmp_path)
+    for _ in range(2):  # again, as one does: it must not leave the training behind
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    output = process.communicate()[0]
+    assert process.returncode == 1 and "the same command goes on" in output and "Traceback" not in output
+    with Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock():
+        pass  # no training has it any more
+    again(corpus, tmp_path, uninterrupted)
+
+
+def test_engine_killed(corpus, uninterrupted, tmp_path):
+    """Its training lives, and isn't trained a second time."""
+    process = begun(corpus, tmp_path)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    with pytest.raises(Timeout):
+        Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock().acquire()
+    again(corpus, tmp_path, uninterrupted)
+
+
+def test_training_killed(corpus, uninterrupted, tmp_path):
+    process = begun(corpus, tmp_path)
+    [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    [child] = [int(fields[4]) for fields in locks if fields[5].endswith(f":{lock.stat().st_ino}")]
+    os.kill(child, signal.SIGKILL)
+    output = process.communicate()[0]
+    assert process.returncode == 1 and "lin on toy, seed 1: failed: ended without a word" in output
+    again(corpus, tmp_path, uninterrupted)
+
+
+def test_evaluation_killed_and_results_damaged(corpus, uninterrupted, tmp_path):
+    """What a kill leaves there: a log that was begun; and files that a broken disk has cut."""
+    assert call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG).returncode == 0
+    [run] = tmp_path.glob("runs/toy/cpu/*/seed1")
+    checkpoint = (run / "checkpoint_last.pt").read_bytes()
+    (run / "test.out").rename(run / "test.out.part")
+    (run / "result.json").write_text((run / "result.json").read_text()[:100])
+    shutil.rmtree(tmp_path / "results")
+    again(corpus, tmp_path, uninterrupted)
+    assert (run / "checkpoint_last.pt").read_bytes() == checkpoint and (run / "result.damaged").is_file()
+
+
+def test_two_calls_at_once(corpus, uninterrupted, tmp_path):
+    processes = [start("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG) for _ in range(2)]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    again(corpus, tmp_path, uninterrupted)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder with room for 700 kB; skipped where nothing can be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "none", folder], capture_output=True).returncode:
+        pytest.skip("a disk can't be mounted")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_disk_full(corpus, uninterrupted, small_disk):
+    """In training, and with room again."""
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(450 << 10))
+    result = call("table1", corpus, small_disk, "--rows", "lin", "--", *LONG)
+    assert result.returncode == 1 and "Traceback" not in result.stdout + result.stderr
+    assert "failed" in result.stdout + result.stderr
+    filler.unlink()
+    again(corpus, small_disk, uninterrupted)
+
+
+def test_a_failing_row_stops_no_other(corpus, tmp_path, capsys):
     rows = (Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2")), Row("good", ("--kernels", "lin")))
-    table = Table("table1", "", "", rows)
     work = [Work(row, Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs")) for row in rows]
-    rows_runner = Runner(table, work, tmp_path / "results", [{"OMP_NUM_THREADS": "1"}], {})
-    rows_runner.run()
-    assert list(rows_runner.failed) == ["bad on toy, seed 1"] and "lin.p" in rows_runner.failed["bad on toy, seed 1"]
+    table = Workflow(Table("table1", "", "", rows), work, tmp_path / "results", {}, 2)
+    table.run()
+    assert list(table.failed) == ["bad on toy, seed 1"] and "lin.p" in table.failed["bad on toy, seed 1"]
+    assert table.done == work[1:]
     assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
 
 
-def test_what_ended_a_command_is_told(corpus, tmp_path):
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *SHORT), 1, tmp_path)
-    run.folder.mkdir(parents=True)
-    with run.locked() as lock:
-        for code, said in (("kill -9 $$", "ended by SIGKILL"), ("echo no memory; exit 3", "no memory .exit status 3")):
-            with pytest.raises(Failed, match=said):
-                run.call(["sh", "-c", code], tmp_path / "out", lock, {})
+# checkpoints
 
 
-def test_a_run_of_other_settings_is_not_continued(corpus, tmp_path):
-    """The folder's name says most, not all: the whole command is compared."""
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", "--lr", "1e-3"), 1, tmp_path)
-    run.folder.mkdir(parents=True)
-    (run.folder / "start.json").write_text(
-        json.dumps({"data": run.corpus.fingerprint, "arguments": "another", "commit": ""})
-    )
-    with run.locked() as lock, pytest.raises(ValueError, match="--save-dir"):
-        run.execute(lock, {})
-
-
-def test_one_process_has_a_run(corpus, tmp_path):
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
-    with run.locked() as first, run.locked() as second:
-        assert first is not None and second is None
-    with run.locked() as third:
-        assert third is not None
-
-
-def test_mend_checkpoints(finished, tmp_path):
-    """A copy that a kill has cut off is made anew from the checkpoint that it was a copy of."""
-    [whole] = (finished[0]).glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
-    for name in ("checkpoint_1_50.pt", "checkpoint_best.pt"):
-        shutil.copy(whole, tmp_path / name)
+def test_the_newest_whole_checkpoint(finished, tmp_path):
+    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
+    made = updates(whole)
+    older = torch.load(whole, weights_only=False)
+    older["optimizer_history"][-1]["num_updates"] = made - 1
+    torch.save(older, tmp_path / "checkpoint_last.pt")
+    shutil.copy(whole, tmp_path / "checkpoint_1_10.pt")
+    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_1_10.pt")
+    shutil.copy(whole, tmp_path / "checkpoint_last.pt")
+    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_last.pt")
     (tmp_path / "checkpoint_last.pt").write_bytes(whole.read_bytes()[:5000])
-    mend_checkpoints(tmp_path)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole.read_bytes()
-    assert (tmp_path / "checkpoint_best.pt").read_bytes() == whole.read_bytes()
+    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_1_10.pt")
+    (tmp_path / "checkpoint_1_10.pt").write_bytes(b"")
+    assert checkpoints.newest(tmp_path) == (0, None)
 
 
-def test_a_training_that_ended_unsaid_is_not_continued(finished, corpus, tmp_path):
-    """Killed after its last checkpoint, before its log's last line: fairseq would make one update more."""
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *SHORT), 1, finished[0] / "runs")
-    assert run.trained()
-    other = Run(run.corpus, run.profile, run.options, run.seed, tmp_path)
-    shutil.copytree(run.folder, other.folder)
-    other.log.write_text("")
-    assert other.trained()
-    longer = Run(run.corpus, run.profile, (*run.options, "--max-update", "11"), run.seed, tmp_path)
-    assert not longer.trained()
-    shutil.copytree(run.folder, longer.folder)
-    longer.log.write_text("")
-    assert not longer.trained()
+def test_checkpoints_are_whole_or_as_before(tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    checkpoints.save({"a": torch.ones(2)}, str(path))
+    before = path.read_bytes()
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .No space left on device.; make room"):
+        checkpoints.write(str(path), fail)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    assert checkpoints.copy(str(path), str(tmp_path / "checkpoint_best.pt"))
+    assert (tmp_path / "checkpoint_best.pt").read_bytes() == before
+
+
+# signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -342,30 +437,18 @@ def test_nohup():
 # files
 
 
-def test_damaged_files_are_named(corpus, monkeypatch, tmp_path):
-    """Results before anything is trained, those of a run when it is looked at."""
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
-    run.folder.mkdir(parents=True)
-    run.result.write_text("")
-    with pytest.raises(ValueError, match="result.json is damaged .*; move it away"):
-        run.finished()
+def test_damaged_results_are_named(corpus, monkeypatch, tmp_path):
+    """Before anything is trained."""
     for name, content in (("table1.json", '[{"name"'), ("table1.json", '{"a": 1}'), ("curves/table1.json", "")):
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         places = ["--save-dir", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-        monkeypatch.setattr(sys, "argv", ["runner", "table1", str(corpus), *places, "--rows", "lin"])
+        monkeypatch.setattr(sys, "argv", ["workflow", "table1", str(corpus), *places, "--rows", "lin"])
         with pytest.raises(SystemExit, match=f"{name} (is damaged|holds no list of objects).*; move it away"):
             main()
         path.unlink()
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_diverged_model_has_a_figure(corpus, tmp_path):
-    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
-    for value in ("inf", "nan", "12.5"):
-        [found] = run.read_metrics("test", f"Loss (base 2): {value}, Perplexity: {value}")
-        assert str(found["value"]) == value
 
 
 @pytest.mark.parametrize("missing, said", [("test.idx", "no test text"), ("valid.idx", "no valid text")])
@@ -394,18 +477,6 @@ def test_references_are_looked_for_before_a_training(mt_data, tmp_path):
         Corpus.at(here).check()
 
 
-def test_scripts_know_the_same_folders(mt_data, tmp_path):
-    """The target's name and the folder of the binarised data: without a reference the error tells what is found."""
-    here = tmp_path / "toy"
-    shutil.copytree(mt_data, here)
-    for path in here.glob("test.de-en.*"):
-        path.rename(here / path.name.replace("de-en", "de-pt_BR").replace(".en.", ".pt_BR."))
-    (here / "checkpoint.pt").touch()
-    command = ["bash", ROOT / "scripts" / "evaluate_mt.sh", here, here / "checkpoint.pt"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 2 and f"no reference '{here}/test.ref.pt_BR'" in result.stderr
-
-
 def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypatch, tmp_path):
     """fairseq may have chosen it by another value than perplexity."""
     valid = {"loss": {10: 5.0, 20: 4.0}, "ppl": {10: 30.0, 20: 31.0}, "pi_lin": {10: 0.1, 20: 0.9}}
@@ -416,7 +487,7 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     (tmp_path / "train.log").write_text("num. shared model params: 3,540 (num. trained: 3,540)\n")
     monkeypatch.setattr(Run, "log", tmp_path / "train.log")
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
-    record = run.record([], {}, {})
+    record = run.record([], {})
     [weight] = record["metrics"]
     assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
@@ -439,40 +510,49 @@ def test_numbers_that_are_not_finite_are_json(tmp_path):
 # where and how many
 
 
-def test_tasks_of_an_array_begin_at_different_rows(monkeypatch):
-    """Whatever their numbers, each has all the work, and what another task has begun is left to it."""
-    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "2")
-    orders = []
-    for task in (2, 4, 6):
-        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
-        orders.append(begin_of_task(list(range(8))))
-    assert [order[0] for order in orders] == [0, 2, 4] and all(sorted(order) == list(range(8)) for order in orders)
-    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    assert begin_of_task([1, 2, 3]) == [1, 2, 3]
-
-
-def test_a_task_of_an_array_waits_for_no_other(corpus, tmp_path, capsys):
-    work = Work(Row("lin"), Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path / "runs"))
-    task = Runner(Table("table1", "", "", (work.row,)), [work], tmp_path / "results", [{}], {}, wait=False)
-    with work.run.locked():
-        task.run()
-    assert task.left == [work] and not task.done and not task.failed and "left to it" in capsys.readouterr().out
-
-
-def test_environments(monkeypatch):
+def test_threads_and_devices(monkeypatch):
+    """An equal part of the cores, and the GPUs in turn."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert [settings["OMP_NUM_THREADS"] for settings in environments(2)] == ["3", "3"]
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    cores = len(os.sched_getaffinity(0))
-    assert [settings["OMP_NUM_THREADS"] for settings in environments(1)] == [str(cores)]
-    assert [settings["OMP_NUM_THREADS"] for settings in environments(2 * cores)] == ["1"] * 2 * cores
+    assert workflow.threads_of(2) == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "abc")
+    monkeypatch.setattr(workflow, "cores", lambda: 8)
+    assert [workflow.threads_of(jobs) for jobs in (1, 3, 20)] == [8, 2, 1]
+    assert workflow.devices(2) == workflow.gpus() or torch.cuda.is_available()
+    monkeypatch.setattr(workflow, "gpus", lambda: ["0", "3"])
+    assert workflow.devices(3) == ["0", "3", "0"]
+
+
+def test_each_process_has_a_device_of_its_own(tmp_path):
+    first = jobs.free_device(tmp_path, ["0", "1", "0"])
+    second, third = (jobs.free_device(tmp_path, ["0", "1", "0"]) for _ in range(2))
+    assert [device for _, device in (first, second, third)] == ["0", "1", "0"]
+    second[0].release()
+    assert jobs.free_device(tmp_path, ["0", "1", "0"])[1] == "1"
+
+
+def test_progress(tmp_path):
+    """The latest statistics, what is said of checkpoints, and nothing of an earlier training."""
+    log, when = tmp_path / "train.log", "2026-01-01 00:00:00 | INFO"
+    log.write_text(f"{when} | train_inner | epoch 001:    100 / 400 loss=5, ppl=32, num_updates=100\n")
+    progress = Progress(log, ["--max-epoch", "3"])
+    assert progress.lines() == []
+    with log.open("a") as more:
+        for update in (200, 300):
+            more.write(
+                f"{when} | train_inner | epoch 001:    {update} / 400 loss=5, ppl={update}.05, num_updates={update}\n"
+            )
+        more.write(f"{when} | fairseq_kernels.checkpoints | resumes after 100 updates\n{when} | train_inner | ep")
+    resumed, line = progress.lines()
+    assert resumed == "resumes after 100 updates"
+    assert line.startswith("update 300 of 1200, training perplexity 300.1, ") and line.endswith(" left")
+    assert progress.lines() == []
 
 
 def test_seeds_and_corpora(corpus, mt_data, tmp_path):
     """Each row with each seed; the unigram once, and not for translation."""
 
     class Arguments:
-        seeds, profile, extra, save_dir = [1, 2], "cpu", (), Path("runs")
+        seeds, profile, extra, save_dir, searched = [1, 2], "cpu", (), Path("runs"), Path("none")
 
     rows = [Row("unigram", unigram=True), Row("lin", ("--kernels", "lin"))]
     work = runs_of(rows, [Corpus.at(corpus), Corpus.at(mt_data)], Arguments)
@@ -491,23 +571,23 @@ def test_rows_for_one_kind_of_text(corpus, mt_data, capsys):
     assert "--untied-projections" in options_of(row, Corpus.at(corpus), "cpu")
 
 
-def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
+def test_searched_rows(corpus, tmp_path, capsys):
     """The best point of a search on the same data; without one they are left out, and it is said how to search."""
-    monkeypatch.setattr(runner, "SEARCHED", tmp_path / "searched.yaml")
+    searched = tmp_path / "searched.yaml"
     row, here = Row("log-searched", searched="log"), Corpus.at(corpus)
-    assert options_of(row, here, "cpu") is None
+    assert options_of(row, here, "cpu", searched) is None
     assert f"bash scripts/grid_search.sh {corpus} --kernel log --profile cpu" in capsys.readouterr().out
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"kernel_params": "log.p=8", "origin": {}})
-    assert options_of(row, here, "cpu") == ("--kernels", "log", "--kernel-params", "log.p=8")
-    assert options_of(row, here, "paper") is None
+    assert options_of(row, here, "cpu", searched) == ("--kernels", "log", "--kernel-params", "log.p=8")
+    assert options_of(row, here, "paper", searched) is None
     capsys.readouterr()
     other = {"kernel_params": "log.p=8", "origin": {"data": "0123456789ab"}}
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", other)
-    assert options_of(row, here, "cpu") is None
+    assert options_of(row, here, "cpu", searched) is None
     assert f"the search was on data 0123456789ab, this is {here.fingerprint}: bash" in capsys.readouterr().out
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"origin": {}})
     with pytest.raises(ValueError, match="searched.yaml: toy/cpu/log has no kernel_params"):
-        options_of(row, here, "cpu")
+        options_of(row, here, "cpu", searched)
 
 
 @pytest.mark.parametrize(
@@ -519,13 +599,14 @@ def test_searched_rows(corpus, monkeypatch, tmp_path, capsys):
         (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
         (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
+        (["--workflow-profile", "nowhere"], ["nowhere", "not found"]),
         (["--jobs", "-1"], ["--jobs -1"]),
         (["--simlex", "nowhere.txt"], ["nowhere.txt", "not found"]),
         (["--simlex", __file__], ["test_experiments.py", "not in SimLex-999's format"]),
     ],
 )
 def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["runner", "table1", str(corpus), *options])
+    monkeypatch.setattr(sys, "argv", ["workflow", "table1", str(corpus), *options])
     with pytest.raises(SystemExit) as ended:
         main()
     last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else str(ended.value)

@@ -5,20 +5,45 @@ python -m fairseq_kernels.analysis.bleu GEN_OUT --reference test.ref.en --langua
 
 import argparse
 import re
-import sys
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
+
+from ..errors import one_line_errors
 
 
 def hypotheses(generated: Path) -> List[str]:
     """The best hypothesis of each sentence (``H-`` lines; the first of an n-best list), in the corpus' order."""
-    found = {}
+    best = {}
     with open(generated, encoding="utf-8") as lines:
         for line in lines:
             match = re.match(r"H-(\d+)\t[^\t]*\t(.*)", line)
             if match:
-                found.setdefault(int(match[1]), match[2].strip())
-    return [found[number] for number in sorted(found)]
+                best.setdefault(int(match[1]), match[2].strip())
+    return [best[number] for number in sorted(best)]
+
+
+def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:
+    """Score and signature, case-insensitive.
+
+    Args:
+        generated: what fairseq-generate wrote.
+        reference: raw text, a sentence a line.
+        language: of the reference, for the detokeniser.
+
+    Raises:
+        ValueError: the numbers of sentences differ.
+    """
+    import sacrebleu
+    from sacremoses import MosesDetokenizer
+
+    detokenise = MosesDetokenizer(lang=language).detokenize
+    output = [detokenise(line.split()) for line in hypotheses(generated)]
+    with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
+        sentences = [line.rstrip("\n") for line in lines]
+    if len(output) != len(sentences):
+        raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
+    metric = sacrebleu.BLEU(lowercase=True)
+    return metric.corpus_score(output, [sentences]).score, str(metric.get_signature())
 
 
 def main() -> None:
@@ -30,19 +55,9 @@ def main() -> None:
     for path in (args.generated, args.reference):
         if not path.is_file():
             parser.error(f"{path} not found")
-    import sacrebleu
-    from sacremoses import MosesDetokenizer
-
-    detokenise = MosesDetokenizer(lang=args.language).detokenize
-    output = [detokenise(line.split()) for line in hypotheses(args.generated)]
-    with open(args.reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
-        reference = [line.rstrip("\n") for line in lines]
-    if len(output) != len(reference):
-        sys.exit(
-            f"bleu: error: {len(output)} translations in {args.generated}, {len(reference)} lines in {args.reference}"
-        )
-    metric = sacrebleu.BLEU(lowercase=True)
-    print(f"detokenised (sacreBLEU): {metric.corpus_score(output, [reference]).score:.2f}  {metric.get_signature()}")
+    with one_line_errors():
+        score, signature = sacrebleu_of(args.generated, args.reference, args.language)
+    print(f"detokenised (sacreBLEU): {score:.2f}  {signature}")
 
 
 if __name__ == "__main__":

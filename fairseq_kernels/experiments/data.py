@@ -2,8 +2,10 @@
 
 import functools
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import List
 
 KINDS = {"lm": "text of one language", "mt": "parallel text"}
 
@@ -48,20 +50,23 @@ class Corpus:
         missing = [split for split in ("train", "valid", "test") if not any(self.binarised.glob(f"{split}.*idx"))]
         if missing:
             lacking = f"{self.binarised} has no {' and no '.join(missing)} text"
-        elif self.kind == "mt" and not (self.folder / f"test.ref.{self.target}").is_file():
-            lacking = f"{self.folder} has no reference test.ref.{self.target or 'LANGUAGE'}"
+        elif self.kind == "mt" and not (self.folder / f"test.ref.{self.target()}").is_file():
+            lacking = f"{self.folder} has no reference test.ref.{self.target() or 'LANGUAGE'}"
         else:
             return
         raise ValueError(f"{lacking}; give a folder that a data-prep script made, with train, valid and test")
 
-    @property
-    def target(self) -> str:
+    def target(self, split: str = "test") -> str:
         """Of parallel text, the language that is translated to; "" if the files don't tell."""
-        for path in self.binarised.glob("test.*-*.*.idx"):
-            pair, language = path.name[: -len(".idx")].split(".", 1)[1].rsplit(".", 1)
-            if pair.endswith(f"-{language}"):
-                return language
+        for path in self.binarised.glob("*.idx"):
+            match = re.fullmatch(r"(.*?)\.([^.]+)-([^.]+)\.\3\.idx", path.name)
+            if match and match[1] == split:
+                return match[3]
         return ""
+
+    def splits(self) -> List[str]:
+        """The names of its parts: train, valid, test."""
+        return sorted({path.name.partition(".")[0] for path in self.binarised.glob("*.idx")})
 
     @property
     def name(self) -> str:

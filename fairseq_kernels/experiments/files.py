@@ -1,12 +1,13 @@
 """Files that interruptions leave whole, and that several processes write."""
 
-import fcntl
 import json
 import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterator
+
+from filelock import FileLock
 
 LOCK = ".lock"
 NOT_FINITE = ("inf", "-inf", "nan")  # numbers that JSON hasn't, as they are written
@@ -44,17 +45,16 @@ def finite(content):
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text)
-    part.replace(path)
+    try:
+        part.write_text(text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """One process at a time writes in the folder, on all machines that share it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks files, not folders
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder / LOCK):  # NFS locks files, not folders
         yield
-    finally:
-        os.close(lock)

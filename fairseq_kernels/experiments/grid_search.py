@@ -1,51 +1,50 @@
 """Searches kernel hyper-parameters on a grid: short trainings, compared by their perplexity on the development set.
 
-``scripts/grid_search.sh`` calls it. Any number of processes, on one machine or several, share a search through its
-storage, a database: each takes points of the grid that no other has.
+``scripts/grid_search.sh`` calls it. Optuna has the grid, the storage, the trials' signs of life and what is pruned;
+any number of processes, on one machine or several, share a search through its storage, a database.
 """
 
 import argparse
-import logging
 import math
+import os
 import shlex
+import signal
+import subprocess
 import sys
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from datetime import datetime, timedelta
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Union
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-import torch
 import yaml
+from filelock import FileLock, Timeout
 
 try:
     import optuna
     from optuna.trial import FrozenTrial, Trial, TrialState
     from sqlalchemy.engine import URL, make_url
-    from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 except ImportError:  # said in one line
     optuna = None
 
 from ..analysis.training_log import read_curves
 from ..errors import one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
+from .commands import Failed, last_line
 from .data import Corpus
-from .files import exclusive, write_json
-from .runner import OWN, Stopped, environments, interruptible, parse_with_extra, say
-from .runs import Failed, Pruned, Run
+from .files import exclusive
+from .jobs import free_device
+from .profiles import load_profile, profiles
+from .runs import Run
 from .searched import SEARCHED, add_searched, key, load_searched
-from .tables import ROOT
+from .tables import ROOT, checkout
+from .training import default_profile
+from .workflow import OWN, cores, devices, die_with_parent, gpus, interruptible, parse_with_extra, say, threads_of
 
-GRIDS = ROOT / "configs" / "grids.yaml"
 BEAT, GRACE = 15, 90  # seconds between a trial's signs of life; after GRACE without one its process is dead
-WAIT = 5.0  # seconds between two looks at what other processes train
+LOOK = 1.0  # seconds between two looks at a training
 LARGE = 1 << 20  # a dimension that no value is too large for
-# of the training scripts: updates of --profile cpu; epochs of --profile paper, and words of a batch
-UPDATES = {"lm": 2800, "mt": 1000}
-EPOCHS = {"lm": (30, 32 * 35), "mt": (50, 4096)}
-# of --profile cpu: what of the learning rate's schedule goes with the length, and its part of all updates
-SCHEDULES = {"lm": ("--total-num-update", 1.0), "mt": ("--warmup-updates", 0.3)}
 STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # ours and Optuna's
 # not for fairseq-train after --
 NOT_AFTER = {
@@ -91,51 +90,25 @@ def default_grid(kernels: str) -> str:
     Raises:
         ValueError: none has, or several.
     """
-    grids = yaml.safe_load(GRIDS.read_text())
-    found = [grids[name] for name in dict.fromkeys(parse_kernels(kernels)) if name in grids]
-    if len(found) != 1:
-        counted = f"{len(found)} grids" if found else "no grid"
+    grids = yaml.safe_load(checkout("configs", "grids.yaml").read_text())
+    known = [grids[name] for name in dict.fromkeys(parse_kernels(kernels)) if name in grids]
+    if len(known) != 1:
+        counted = f"{len(known)} grids" if known else "no grid"
         raise ValueError(f'--kernel {kernels} has {counted} in configs/grids.yaml; give one: --grid "log.p=2,4"')
-    return found[0]
+    return known[0]
 
 
 def default_updates(corpus: Corpus, profile: str) -> int:
     """A quarter of what the profile's training makes at most."""
-    if profile == "cpu":
-        return UPDATES[corpus.kind] // 4
+    groups = load_profile(corpus.kind, profile)
+    most, dataset = groups["optimization"].get("max_update"), groups["dataset"]
+    if most:
+        return most // 4
     from fairseq.data import data_utils
 
     texts = [data_utils.load_indexed_dataset(str(path.with_suffix(""))) for path in corpus.binarised.glob("train*.idx")]
-    epochs, batch = EPOCHS[corpus.kind]
-    return epochs * max(int(text.sizes.sum()) for text in texts) // batch // 4 + 1
-
-
-class ShortRun(Run):
-    """A training without an evaluation: a search must not look at the test set."""
-
-    def perplexities(self) -> Dict[int, float]:
-        """On the development set so far, by update."""
-        return read_curves(self.log, "valid").get("ppl", {}) if self.log.is_file() else {}
-
-    def execute(self, lock, environment, look=None):
-        record = {"provenance": self.begin()}
-        say(f"training {'goes on' if self.log.is_file() else 'starts'}: {self.log}")
-        try:
-            if look is not None and look():  # what an interrupted training has shown
-                raise Pruned()
-            self.train(lock, environment, look)
-        except Pruned:
-            self.remove_checkpoints()
-            raise
-        if not self.perplexities():
-            raise Failed(f"no validation in {self.log}")
-        write_json(self.result, record)
-        self.remove_checkpoints()
-        return record
-
-    def remove_checkpoints(self) -> None:
-        for path in self.folder.glob("checkpoint*.pt"):
-            path.unlink()
+    words = dataset.get("max_tokens") or dataset["batch_size"] * groups["task"]["tokens_per_sample"]
+    return groups["optimization"]["max_epoch"] * max(int(text.sizes.sum()) for text in texts) // words // 4 + 1
 
 
 class Search:
@@ -156,17 +129,10 @@ class Search:
         self.key = key(corpus.name, args.profile, args.kernel)
         self.points = math.prod(len(values) for values in grid.values())
         self.stopping = threading.Event()
-        self.waiting = False
-        # at the end one of each point, best first; pruned ones have their last perplexity, failed ones none
-        self.trials: List[FrozenTrial] = []
-        self.storage = storage
-        # the n-th trial is the n-th point, in an order that must be the same everywhere
-        sampler = optuna.samplers.GridSampler(grid, seed=1)
-        sampler.after_trial = lambda *arguments: None  # at the last point it ends Study.optimize: not at work here
         self.study = optuna.create_study(
             storage=storage,
             study_name=args.study or self.key,
-            sampler=sampler,
+            sampler=optuna.samplers.GridSampler(grid, seed=args.seed),
             # hopeless: from half time on, never so good as the median of the finished trials was by then
             pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=args.updates // 2),
             load_if_exists=True,
@@ -193,163 +159,167 @@ class Search:
     def kernel_params(self, params: Mapping[str, str]) -> str:
         return ",".join(f"{name}={params[name]}" for name in self.grid)
 
-    def training(self, params: Mapping[str, str]) -> ShortRun:
-        """Of a point."""
-        args, updates = self.args, str(self.args.updates)
-        length = ["--max-update", updates, "--save-interval-updates", str(max(1, args.updates // 4))]
-        if args.profile == "cpu":
-            option, part = SCHEDULES[self.corpus.kind]
-            length += [option, str(math.ceil(part * args.updates))]
+    def training(self, params: Mapping[str, str]) -> Run:
+        """Of a point: the profile, its schedule shortened."""
+        args, scheduler = self.args, load_profile(self.corpus.kind, self.args.profile)["lr_scheduler"]
+        length = ["--max-update", str(args.updates), "--save-interval-updates", str(max(1, args.updates // 4))]
+        if "total_num_update" in scheduler:
+            length += ["--total-num-update", str(args.updates)]
+        elif args.profile == "cpu":  # warmed up for three tenths of its training
+            length += ["--warmup-updates", str(math.ceil(0.3 * args.updates))]
         options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *args.extra, *length)
-        return ShortRun(self.corpus, args.profile, options, args.seed, args.save_dir)
+        return Run(self.corpus, args.profile, options, args.seed, args.save_dir)
 
-    def by_point(self) -> Dict[int, "FrozenTrial"]:
-        """The trial that counts of each point that has one."""
-        optuna.storages.fail_stale_trials(self.study)  # and queues their points again
-        for trial in self.study.get_trials(deepcopy=False):
-            if never_alive(trial) and self.tell(trial.number, TrialState.FAIL):
-                queue_again(self.study, trial)
-        order = [TrialState.FAIL, TrialState.WAITING, TrialState.RUNNING, TrialState.PRUNED, TrialState.COMPLETE]
-        trials = sorted(self.study.get_trials(), key=lambda t: (order.index(t.state), "failed" in t.user_attrs))
-        found = {trial.system_attrs.get("grid_id"): trial for trial in trials}
-        found.pop(None, None)  # a trial that is just being made
-        return found
+    def trials(self) -> List["FrozenTrial"]:
+        """One of each point that has any: of several the best."""
+        order = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL]
+        best: Dict[str, FrozenTrial] = {}
+        for trial in sorted(self.study.get_trials(deepcopy=False), key=lambda trial: order.index(trial.state)):
+            if trial.params:
+                best.setdefault(self.kernel_params(trial.params), trial)
+        return sorted(best.values(), key=lambda trial: (order.index(trial.state), trial.value or math.inf))
 
     def run(self) -> None:
         """All points, those that failed before too."""
-        for trial in self.by_point().values():
-            if trial.state == TrialState.FAIL:
-                queue_again(self.study, trial)
-        jobs = environments(self.args.jobs)[: self.points]
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            try:
-                for worker in as_completed([pool.submit(self.work, environment) for environment in jobs]):
-                    worker.result()
-            except BaseException:
-                self.stopping.set()
-                raise
-
-    def work(self, environment: Dict[str, str]) -> None:
-        """Takes points until all are done; those of other processes too, where they are left behind."""
-        distributions = {name: optuna.distributions.CategoricalDistribution(v) for name, v in self.grid.items()}
+        before = {trial.number for trial in self.trials()}
         while not self.stopping.is_set():
-            found = self.by_point()
-            if len(found) < self.points or any(trial.state == TrialState.WAITING for trial in found.values()):
-                trial = self.study.ask(distributions)
-                if self.is_surplus(trial):
-                    self.tell(trial, TrialState.FAIL)
-                else:
-                    self.execute(trial, environment)
-            elif not all(is_over(trial) for trial in found.values()):
-                if not self.waiting:
-                    self.waiting = True
-                    say(f"no point is left to begin; the running trials are waited for, silent ones for {GRACE} s")
-                self.stopping.wait(WAIT)
+            optuna.storages.fail_stale_trials(self.study)  # and queues them again
+            for trial in self.trials():
+                if trial.state == TrialState.FAIL and (trial.number in before or "failed" not in trial.user_attrs):
+                    before.discard(trial.number)
+                    again(self.study, trial)
+            states = [trial.state for trial in self.trials()]
+            if len(states) < self.points or TrialState.WAITING in states:
+                # the sampler ends it when the grid is through; what is queued then is taken here
+                number = None if len(states) < self.points else states.count(TrialState.WAITING)
+                self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed, OSError))
+            elif TrialState.RUNNING in states:  # another process'
+                self.stopping.wait(LOOK)
             else:
-                order = list(STATES.values())
-                self.trials = sorted(found.values(), key=lambda t: (order.index(t.state.name), t.value or math.inf))
                 return
 
-    def execute(self, trial: "Trial", environment: Dict[str, str]) -> None:
-        """Trains a point and tells the storage what has come of it."""
-        label = self.kernel_params(trial.params)
+    def value(self, trial: "Trial") -> float:
+        """Best perplexity of a point on the development set."""
+        params = {name: trial.suggest_categorical(name, values) for name, values in self.grid.items()}
+        label, run = self.kernel_params(params), self.training(params)
+        with self.alone(run):
+            for other in self.study.get_trials(deepcopy=False):  # the sampler gives a point that is running twice
+                outcome = other.user_attrs.get("outcome")
+                if outcome is not None and other.params == params:
+                    if outcome == "pruned":
+                        raise optuna.TrialPruned()
+                    return outcome
+            say(f"{label}: training (log: {run.log})")
+            try:
+                trial.set_user_attr("commit", run.begin()["commit"])
+                value = self.watch(trial, run)
+                trial.set_user_attr("outcome", value)
+            except optuna.TrialPruned:
+                say(f"{label}: pruned")
+                trial.set_user_attr("outcome", "pruned")
+                raise
+            except (Failed, ValueError, OSError) as error:
+                if not self.stopping.is_set():  # interrupted trials are tried again
+                    say(f"{label}: failed: {error}")
+                    trial.set_user_attr("failed", str(error))
+                raise Failed(str(error)) from None
+        say(f"{label}: valid ppl {value:g}")
+        return value
+
+    @contextmanager
+    def alone(self, run: Run) -> Iterator[None]:
+        """While no other process searches or trains there."""
+        while True:
+            self.stop_if_asked()
+            trial = FileLock(run.folder / "trial.lock", timeout=0)
+            try:
+                with run.lock():  # no training is left of a search that was killed
+                    trial.acquire()
+                break
+            except Timeout:
+                self.stopping.wait(LOOK)
         try:
-            value = self.value(trial, environment)
-        except Pruned:
-            say(f"{label}: pruned")
-            self.tell(trial, TrialState.PRUNED)
-        except Stopped:
-            if self.tell(trial, TrialState.FAIL):
-                queue_again(self.study, self.study.get_trials()[trial.number])
-        except optuna.exceptions.UpdateFinishedTrialError:
-            say(f"{label}: had shown no sign of life and was given to another process")
-        except (Failed, ValueError, OSError) as error:
-            say(f"{label}: failed: {error}")
-            self.tell(trial, TrialState.FAIL, failed=str(error))
-        else:
-            say(f"{label}: valid ppl {value:g}")
-            self.tell(trial, TrialState.COMPLETE, value)
+            yield
+        finally:
+            trial.release()
 
-    def tell(
-        self, trial: Union["Trial", int], state: "TrialState", value: Optional[float] = None, **attributes: str
-    ) -> bool:
-        """False if the trial is over already: another process or thread has given it up for dead."""
+    def stop_if_asked(self) -> None:
+        if self.stopping.is_set():
+            self.study.stop()
+            raise Failed("interrupted")
+
+    def command(self, run: Run) -> List[str]:
+        """What ``scripts/train_lm.sh`` and ``train_mt.sh`` become."""
+        _, _, *arguments = run.training()
+        return [sys.executable, "-W", "ignore", "-m", f"{__package__}.training", run.corpus.kind, *arguments]
+
+    def watch(self, trial: "Trial", run: Run) -> float:
+        """Trains, and reports each validation; the best.
+
+        Raises:
+            Failed: the training did, or diverged.
+            optuna.TrialPruned: it is hopeless.
+        """
+        output, reported = run.folder / "train.out", {}
+        environment, device = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
+        if gpus():
+            device, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
+        with open(output, "w") as out:
+            process = subprocess.Popen(
+                self.command(run),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                preexec_fn=die_with_parent,
+            )
         try:
-            for name, attribute in attributes.items():
-                trial.set_user_attr(name, attribute)
-            self.study.tell(trial, value, state)
-        except (optuna.exceptions.UpdateFinishedTrialError, ValueError):  # the latter if it was over before the call
-            return False
-        return True
-
-    def value(self, trial: "Trial", environment: Dict[str, str]) -> float:
-        """Best perplexity on the development set."""
-        run = self.training(trial.params)
-        reported: Set[int] = set()
-        last_beat = -math.inf
-
-        def live() -> None:
-            nonlocal last_beat
-            if self.stopping.is_set():
-                raise Stopped()
-            if time.monotonic() > last_beat + BEAT:
-                if last_beat == -math.inf:
-                    trial.set_user_attr("alive", True)
-                last_beat = time.monotonic()
-                self.storage.record_heartbeat(trial._trial_id)
-
-        def look() -> bool:
-            """Reports what is new; True if that is hopeless."""
-            live()
-            hopeless = False
-            for update, perplexity in run.perplexities().items():
-                if not math.isfinite(perplexity):
-                    raise Failed(f"diverged: perplexity {perplexity} after {update} updates (log: {run.log})")
-                if update not in reported:
-                    reported.add(update)
-                    trial.report(perplexity, update)
-                    hopeless |= update < self.args.updates and trial.should_prune()
-            return hopeless
-
-        record = None
-        while record is None:
-            live()
-            with run.locked() as lock:
-                if lock is not None:
-                    record = run.finished() or run.execute(lock, environment, look)
-            if record is None:  # a training that has outlived its search has the folder
-                self.stopping.wait(WAIT)
-        look()
-        trial.set_user_attr("commit", record["provenance"]["commit"])
-        return min(run.perplexities().values())
-
-    def is_surplus(self, trial: "Trial") -> bool:
-        """Whether another process has taken the same point in the same moment, or trained it meanwhile."""
-        same = [other for other in self.study.get_trials(deepcopy=False) if other.params == trial.params]
-        return any(
-            other.state in (TrialState.COMPLETE, TrialState.PRUNED)
-            or (other.state == TrialState.RUNNING and other.number < trial.number)
-            for other in same
-        )
+            ended = False
+            while not ended:
+                self.stop_if_asked()
+                try:
+                    ended = process.wait(LOOK) is not None
+                except subprocess.TimeoutExpired:
+                    pass
+                curve = read_curves(run.log, "valid").get("ppl", {}) if run.log.is_file() else {}
+                for update in sorted(curve.keys() - reported.keys()):
+                    reported[update] = curve[update]
+                    if not math.isfinite(curve[update]):
+                        raise Failed(f"diverged: perplexity {curve[update]} after {update} updates (log: {run.log})")
+                    trial.report(curve[update], update)
+                    if update < self.args.updates and trial.should_prune():
+                        raise optuna.TrialPruned()
+        finally:
+            process.kill()
+            process.wait()
+            if device is not None:
+                device.release()
+            if not self.stopping.is_set():
+                for path in run.folder.glob("checkpoint*.pt"):
+                    path.unlink()
+        if process.returncode or not reported:
+            killed = process.returncode < 0 and f"ended by {signal.Signals(-process.returncode).name}"
+            raise Failed(killed or last_line(output))
+        return min(reported.values())
 
     def table(self) -> str:
         """The trials as lines."""
         lines = ["valid ppl  updates  state     parameters"]
-        for trial in self.trials:
-            value = "-" if trial.value is None else f"{trial.value:.2f}"
+        for trial in self.trials():
+            value = trial.value if trial.value is not None else trial.intermediate_values.get(trial.last_step)
             [state] = [kind for kind, name in STATES.items() if name == trial.state.name]
-            params = self.kernel_params(trial.params)
-            lines.append(f"{value:>9}  {trial.last_step or 0:7}  {state:8}  {params}")
+            shown = "-" if value is None else f"{value:.2f}"
+            lines.append(f"{shown:>9}  {trial.last_step or 0:7}  {state:8}  {self.kernel_params(trial.params)}")
         return "\n".join(lines)
 
-    def found(self, storage: str) -> Dict:
+    def entry(self, storage: str) -> Dict:
         """The best point and its origin, for ``searched.yaml``; ``storage`` is its kind.
 
         Raises:
             Failed: all trials did.
         """
-        options, states = self.options(), [trial.state.name for trial in self.trials]
-        best = self.trials[0]
+        options, states = self.options(), [trial.state.name for trial in self.trials()]
+        best = self.trials()[0]
         if best.state != TrialState.COMPLETE:
             raise Failed(f"all {self.points} trials failed, one with: {best.user_attrs.get('failed')}")
         folder = self.corpus.folder
@@ -371,21 +341,9 @@ class Search:
         return {"kernel_params": self.kernel_params(best.params), "origin": origin}
 
 
-def queue_again(study: "optuna.Study", trial: "FrozenTrial") -> None:
-    """A new trial of a point, without what the old one has told: a sign of life, a failure."""
-    point = {"params": trial.params, "distributions": trial.distributions, "system_attrs": trial.system_attrs}
-    study.add_trial(optuna.create_trial(state=TrialState.WAITING, **point))
-
-
-def never_alive(trial: "FrozenTrial") -> bool:
-    """Whether its process has died before its first sign of life: Optuna itself would wait for such a one for ever."""
-    silent = trial.state == TrialState.RUNNING and "alive" not in trial.user_attrs
-    return silent and datetime.now() - trial.datetime_start > timedelta(seconds=GRACE)
-
-
-def is_over(trial: "FrozenTrial") -> bool:
-    """Not if it was interrupted and is about to be queued again."""
-    return trial.state.is_finished() and (trial.state != TrialState.FAIL or "failed" in trial.user_attrs)
+def again(study: "optuna.Study", trial: "FrozenTrial") -> None:
+    """Queues a trial's point again."""
+    optuna.storages.RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
 def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorage":
@@ -409,26 +367,28 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
         raise ValueError("--storage sqlite keeps nothing without a file; give sqlite:///FILE")
     where = f"--storage {kind}://{address.host or ''}/{address.database or ''}"
     connect = {"sqlite": {"timeout": 60}, "postgresql": {"connect_timeout": 10}}.get(kind, {})
-    for left in (2, 1, 0):
-        try:
-            with exclusive(folder):  # SQLite: one at a time makes the tables
-                return optuna.storages.RDBStorage(
-                    address.render_as_string(hide_password=False),
-                    engine_kwargs={"connect_args": connect, "pool_pre_ping": True},
-                    heartbeat_interval=BEAT,
-                    grace_period=GRACE,
-                    heartbeat_stale_trial_callback=queue_again,
-                )
-        except ImportError:
-            raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'psycopg[binary]'") from None
-        except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
-            if left and isinstance(error, (IntegrityError, ProgrammingError)):  # another machine is making them
-                time.sleep(1)
-                continue
-            why = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise ValueError(
-                f"{where} can't be opened ({why}); check the URL, and that the database is there"
-            ) from None
+    try:
+        with exclusive(folder):  # SQLite: one at a time makes the tables
+            return optuna.storages.RDBStorage(
+                address.render_as_string(hide_password=False),
+                engine_kwargs={"connect_args": connect, "pool_pre_ping": True},
+                heartbeat_interval=BEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=again,
+            )
+    except ImportError:
+        raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'psycopg[binary]'") from None
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        raise ValueError(
+            f"{where} can't be opened ({cause(error)}); check the URL, and that the database is there"
+        ) from None
+
+
+def storage_error(error: Optional[BaseException]) -> Optional[BaseException]:
+    """The storage's error in whose wake this one was raised, if there is one."""
+    while error is not None and not isinstance(error, (SQLAlchemyError, optuna.exceptions.StorageInternalError)):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def cause(error: BaseException) -> str:
@@ -439,41 +399,26 @@ def cause(error: BaseException) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="grid_search.sh",
-        description="Searches a kernel's hyper-parameters on a grid by short trainings and their perplexity on the "
-        "development set; hopeless trainings are stopped. The same command goes on after an interruption, and called "
-        "several times shares the search. What follows -- goes to every training.",
-    )
-    parser.add_argument("data", type=Path, help="folder of a data-prep script: text or parallel text")
-    parser.add_argument("--kernel", required=True, help="a kernel or a mixture, as log or 3xlin,log")
-    for name, use in (
-        ("grid", 'as "log.p=1,2,4 log.gamma=0.1,1" (default: the kernel\'s in configs/grids.yaml)'),
-        ("storage", "URL of a database, as postgresql://USER@HOST/DATABASE (default: an SQLite file in --save-dir)"),
-        ("study", "name of the search in the storage (default: CORPUS/PROFILE/KERNEL)"),
-    ):
-        parser.add_argument(f"--{name}", help=use)
-    parser.add_argument(
-        "--profile", choices=["cpu", "paper"], help="sizes, optimiser (default: paper with a GPU, else cpu)"
-    )
-    for name, default, use in (
-        ("updates", None, "of a trial (default: a quarter of the profile's, 700 for a language model on the CPU)"),
-        ("jobs", 0, "trials at a time (default: one a GPU, or one a core)"),
-        ("seed", 1, "of the trainings (default: 1)"),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=default, help=use)
-    for name, default, use in (
-        ("save-dir", Path("checkpoints/search"), "folder of the trainings (default: checkpoints/search)"),
-        ("configs", SEARCHED, "gets the best point (default: configs/searched.yaml of this repository, for tables)"),
-    ):
-        parser.add_argument(f"--{name}", type=Path, default=default, help=use)
+    parser = argparse.ArgumentParser(prog="grid_search.sh", add_help=False, allow_abbrev=False)
+    parser.usage = "bash scripts/grid_search.sh DATA --kernel KERNEL [options] (--help tells more)"
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--kernel", required=True)
+    for name in ("grid", "storage", "study"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}), default=default_profile())
+    parser.add_argument("--updates", type=int)
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--save-dir", type=Path, default=Path("checkpoints/search"))
+    parser.add_argument("--searched", type=Path)
+    parser.add_argument("--publish", action="store_const", dest="searched", const=SEARCHED)
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
     args.kernel = "".join(args.kernel.split())
+    args.searched = args.searched or args.save_dir / "searched.yaml"
     for name, value, least in (("updates", args.updates, 1), ("jobs", args.jobs, 0), ("seed", args.seed, 1)):
         if value is not None and value < least:
             parser.error(f"--{name} {value} is not allowed: give {least} or more")
-    if args.profile is None:
-        args.profile = "paper" if torch.cuda.is_available() else "cpu"
+    args.jobs = args.jobs or len(gpus()) or cores()
     return args
 
 
@@ -481,32 +426,36 @@ def main() -> None:
     with one_line_errors():
         args = parse(sys.argv[1:])
         if optuna is None:
-            raise ValueError("a search needs Optuna: pip install optuna, or bash scripts/setup.sh")
+            raise ValueError("a search needs Optuna: pip install '.[search]' in a clone of the repository")
         grid = parse_grid(default_grid(args.kernel) if args.grid is None else args.grid, args.kernel)
         corpus = Corpus.at(args.data)
         if args.updates is None:
             args.updates = default_updates(corpus, args.profile)
-        load_searched(args.configs)
+        load_searched(args.searched)
         try:  # told before the search, not after it
-            with exclusive(args.configs.parent):
+            with exclusive(args.searched.parent):
                 pass
         except OSError as error:
-            raise ValueError(f"--configs {args.configs} can't be written ({error.strerror}); name another") from None
+            raise ValueError(f"--searched {args.searched} can't be written ({error.strerror}); name another") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        threading.excepthook = lambda _: None  # that a sign of life got lost with the storage is told below, in a line
         storage = open_storage(args.storage, args.save_dir)
         search = Search(args, corpus, grid, storage)
     try:
-        with interruptible("grid_search.sh"):
+        with interruptible("grid_search.sh", search.stopping.set):
             search.run()
             print(search.table())
-            entry = search.found(storage.engine.name)
+            entry = search.entry(storage.engine.name)
     except Failed as error:
         sys.exit(f"grid_search.sh: {error}; the same command tries them again")
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        sys.exit(f"grid_search.sh: the storage failed ({cause(error)}); the same command goes on where it stopped")
-    add_searched(args.configs, search.key, entry)
-    print(f"{search.key}: {entry['kernel_params']} is the best; it is in {args.configs}")
+    except Exception as error:
+        lost = storage_error(error)
+        if lost is None:
+            raise
+        sys.exit(f"grid_search.sh: the storage failed ({cause(lost)}); the same command goes on where it stopped")
+    add_searched(args.searched, search.key, entry)
+    print(f"{search.key}: {entry['kernel_params']} is the best; it is in {args.searched}")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
-from .runner import Runner, Work, end, interruptible, parse, run_table, say
 from .summaries import data_frame
 from .tables import load_table
+from .workflow import Work, Workflow, end, interruptible, parse, run_table, say
 
 BASELINE = "lin"
 Models = Dict[str, Work]  # by what they are called: the row's name, and the seed if it isn't the first
@@ -33,12 +33,12 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
     details = {"clusters": len(record["clusters"]), **{key: record[key] for key in ("positions", "lines", "settings")}}
     lin = models[BASELINE].run  # its word vectors make the clusters: another training of it, others
     baseline = f"seed {lin.seed}, commit {lin.finished()['provenance']['commit']}"
-    found = []
+    figures = []
     for name, model in record["models"].items():
         for metric in ("accuracy", "log_likelihood"):
             difference = model.get("differences", {}).get(metric)
             value = {"metric": f"cluster_{metric}", "value": model[metric], "difference": difference}
-            found.append(figure(models[name], split=record["split"], **value, baseline=baseline, details=details))
+            figures.append(figure(models[name], split=record["split"], **value, baseline=baseline, details=details))
         if name != BASELINE:
             pair = {each: record["models"][each] for each in (BASELINE, name)}
             run = models[name].run
@@ -46,20 +46,20 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(disambiguation.report({**record, "models": pair}), encoding="utf-8")
     print(disambiguation.report(record), end="")
-    return found
+    return figures
 
 
 def weights(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
     """The total weight of lin in each mixture; the plot ``linear_weight-CORPUS-PROFILE.svg`` has earlier ones too."""
-    mixtures, found = {}, []
+    mixtures, figures = {}, []
     for name, work in models.items():
         mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(work))
         details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
         value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
-        found.append(figure(work, split=mixture["split"], **value))
+        figures.append(figure(work, split=mixture["split"], **value))
         mixtures[name] = mixture
     print(linear_weight.table(mixtures))
-    return found
+    return figures
 
 
 def check_clusters(corpus: Corpus) -> None:
@@ -119,15 +119,15 @@ def usable(work: Work) -> bool:
     return whole
 
 
-def train(analysis: Analysis, table, rows, args) -> List[Runner]:
+def train(analysis: Analysis, table, rows, args) -> List[Workflow]:
     """The models, as one table; those of other seeds as another where lin alone is needed of them."""
     first, *others = args.seeds
     if not (analysis.against_lin and others):
         return [run_table(table, rows, args)]
     args.seeds = [first]
-    runners = [run_table(table, rows, args)]
+    workflows = [run_table(table, rows, args)]
     args.seeds = others
-    return [*runners, run_table(table, table.chosen([BASELINE]), args)]
+    return [*workflows, run_table(table, table.chosen([BASELINE]), args)]
 
 
 def main() -> None:
@@ -150,23 +150,19 @@ def main() -> None:
     first = args.seeds[0]
     with interruptible(args.program):
         with one_line_errors():
-            runners = train(analysis, table, rows, args)
-        failed = [label for runner in runners for label in runner.failed]
-        if any(work.run.finished() is None for runner in runners for work in runner.left):
-            say(f"{name} is made by the process that ends last, or by the same command once all models are trained")
-            end(args.program, failed)
-            return
-        trained = [work for runner in runners for work in (*runner.done, *runner.left)]
+            workflows = train(analysis, table, rows, args)
+        failed = [label for workflow in workflows for label in workflow.failed]
+        trained = [work for workflow in workflows for work in workflow.done]
         models = [work for work in trained if usable(work)]
         failed += [work.label for work in trained if work not in models]
         for corpus in {work.run.corpus.name: work.run.corpus for work in trained}.values():
-            of_corpus = {
+            here = {
                 work.row.name + ("" if work.run.seed == first else f" seed {work.run.seed}"): work
                 for work in models
                 if work.run.corpus.name == corpus.name
             }
             try:
-                analyse(analysis, corpus, of_corpus, path, args)
+                analyse(analysis, corpus, here, path, args)
             except (SystemExit, ValueError, OSError) as error:  # it must not end the other corpora's
                 say(f"{name} on {corpus.name}: failed: {error}")
                 failed.append(f"{name} on {corpus.name}")
@@ -186,8 +182,8 @@ def analyse(analysis: Analysis, corpus: Corpus, models: Models, path: Path, args
 
     say(f"{path.stem} on {corpus.name}")
     models = dict(sorted(models.items(), key=lambda item: item[0] != BASELINE))  # lin is the first
-    found = analysis.make(corpus, models, figure, args.results)
-    results.add(path, found, [row.name for row in load_table("table3").rows])
+    figures = analysis.make(corpus, models, figure, args.results)
+    results.add(path, figures, [row.name for row in load_table("table3").rows])
     if analysis.plot is not None:
         analysis.plot(corpus, args.profile, args.results)
 

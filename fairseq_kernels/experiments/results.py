@@ -14,20 +14,20 @@ KEY = (*RUN_KEY, "split", "metric", "baseline")
 def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
     """The objects of one run; a figure's command is its own, or in older records the run's."""
     measured_on_test = {metric["metric"] for metric in record["metrics"] if metric["split"] == "test"}
-    found = []
+    objects = []
     for metric in record["metrics"]:
         counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
         paper = row.paper.get(metric["metric"]) if counterpart else None
         command = metric.get("command") or record["command"]
-        found.append(figure(row, run, record["provenance"], **{**metric, "command": command}, paper=paper))
-    return found
+        objects.append(figure(row, run, record["provenance"], **{**metric, "command": command}, paper=paper))
+    return objects
 
 
 def figure(row: Row, run: Run, origin: Mapping, command: str, **values) -> Dict:
     """The object of one figure, ``values`` of a run's; ``origin`` is its provenance."""
-    of_run = {"profile": run.profile, "seed": run.seed, "command": command}
+    shared = {"profile": run.profile, "seed": run.seed, "command": command}
     origin = {**origin, "config": config(run)}
-    return {"name": row.name, "corpus": run.corpus.name, **values, **of_run, "provenance": origin}
+    return {"name": row.name, "corpus": run.corpus.name, **values, **shared, "provenance": origin}
 
 
 def config(run: Run) -> str:
@@ -43,8 +43,8 @@ def add(path: Path, new: List[Dict], order: List[str]) -> None:
 
 def add_curves(path: Path, name: str, run: Run, record: Dict) -> None:
     """Puts a run's learning curves and mixture weights into ``results/curves/TABLE.json``."""
-    of_run = {"corpus": run.corpus.name, "data": record["provenance"]["data"], "profile": run.profile}
-    merge(path, [{"name": name, **of_run, "seed": run.seed, "config": config(run), **record["curves"]}], RUN_KEY)
+    shared = {"corpus": run.corpus.name, "data": record["provenance"]["data"], "profile": run.profile}
+    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **record["curves"]}], RUN_KEY)
 
 
 def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:
@@ -56,13 +56,13 @@ def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] 
         return tuple(known.get(name) for name in key)
 
     with exclusive(path.parent):
-        kept = {values_of(entry): entry for entry in [*load(path), *new]}
+        merged = {values_of(entry): entry for entry in [*load(path), *new]}
 
         def place(values):
             row = order.index(values[0]) if values[0] in order else len(order)
             return row, [(value is not None, value) for value in values]
 
-        write_json(path, [kept[values] for values in sorted(kept, key=place)])
+        write_json(path, [merged[values] for values in sorted(merged, key=place)])
 
 
 def append(path: Path, record: Dict) -> None:

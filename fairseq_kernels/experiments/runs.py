@@ -1,37 +1,30 @@
 """One training with its evaluation, in a folder of its own: begun once, continued after an interruption, done once."""
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
-import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from filelock import FileLock
 
 from ..analysis.measurement import commit, provenance
 from ..analysis.model_state import learned_values, model_state, training_seconds, updates
 from ..analysis.training_log import read_curves
+from . import training
+from .commands import Failed, last_line
 from .data import Corpus
+from .evaluation import EVALUATIONS
 from .files import read_json, write_json
-from .tables import ROOT
+from .profiles import difference, fairseq_arguments, option_value
 
-TRAINED = "| done training in "  # in fairseq-train's log
-POLL = 0.5  # seconds between two looks at a training
-GRACE = 30  # seconds that a training has to end in, when it is stopped
-PERPLEXITY = re.compile(r"Loss \(base 2\): \S+, Perplexity: ([\d.]+|inf|nan)")
 PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
-BLEU = re.compile(r"tokenised \(fairseq\): .*BLEU4 = ([\d.]+)")
-SACREBLEU = re.compile(r"detokenised \(sacreBLEU\): ([\d.]+)\s+(\S+)")
-
 
 # modules that print what they measured of a language model as a list of objects
 MEASURES = {
@@ -39,21 +32,7 @@ MEASURES = {
     "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
 }
 
-# arguments of fairseq-train that don't tell one run from another, and the words they take
-UNTOLD = {
-    **dict.fromkeys(("--save-dir", "--user-dir", "--log-format", "--log-interval", "--keep-interval-updates"), 2),
-    **dict.fromkeys(("--cpu", "--no-epoch-checkpoints"), 1),
-}
-
 Curves = Dict[str, Dict[int, float]]  # by statistic and update
-
-
-class Failed(Exception):
-    """A training or an evaluation ended with an error; the message tells where its log is."""
-
-
-class Pruned(Exception):
-    """A training was stopped because it is hopeless."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +41,7 @@ class Run:
 
     Args:
         corpus: the data.
-        profile: ``cpu`` or ``paper``.
+        profile: a name in ``configs/lm`` or ``configs/mt``.
         options: of the training script, which tell one run from another.
         seed: of fairseq-train.
         root: the folder under which all runs have theirs.
@@ -76,10 +55,10 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        told = " ".join(self.options).replace("--kernels ", "").replace("--", "")
-        name = re.sub(r"[^\w=.,*-]+", "_", told).strip("_")
+        options = " ".join(self.options).replace("--kernels ", "").replace("--", "")
+        name = re.sub(r"[^\w=.,*-]+", "_", options).strip("_")
         if len(name) > 200:  # a file's name has 255 bytes at most
-            name = f"{name[:190]}-{hashlib.sha256(told.encode()).hexdigest()[:9]}"
+            name = f"{name[:190]}-{hashlib.sha256(options.encode()).hexdigest()[:9]}"
         return self.root / self.corpus.name / self.profile / name / f"seed{self.seed}"
 
     @property
@@ -90,49 +69,16 @@ class Run:
     def log(self) -> Path:
         return self.folder / "train.log"
 
+    def lock(self) -> FileLock:
+        """Held by the process that trains or evaluates; raises ``filelock.Timeout`` at once where another has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / training.LOCK, timeout=0)
+
     def training(self) -> List[str]:
         """The command that trains."""
-        script = f"scripts/train_{self.corpus.kind}.sh"
-        data = str(self.corpus.binarised)
+        script, data = f"scripts/train_{self.corpus.kind}.sh", str(self.corpus.binarised)
         settings = ["--profile", self.profile, *self.options, "--seed", str(self.seed)]
         return ["bash", script, data, *settings, "--save-dir", str(self.folder)]
-
-    def arguments(self) -> str:
-        """fairseq-train's, but for places and what changes no training: what a profile stands for.
-
-        Raises:
-            Failed: the script refuses its options.
-        """
-        program, script, *options = [*self.training(), "--dry-run"]
-        # what the scripts would look for, which takes seconds; the device isn't told apart
-        found = {"PYTHON_BIN": sys.executable, "FOUND_PYTHON": sys.executable, "FOUND_DEVICE": "cpu"}
-        command = [program, str(ROOT / script), *options]
-        shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **found})
-        if shown.returncode:
-            raise Failed(shown.stderr.strip().splitlines()[-1])
-        _, _, *words = shlex.split(shown.stdout)
-        kept, position = [], 0
-        while position < len(words):
-            if words[position] in UNTOLD:
-                position += UNTOLD[words[position]]
-            else:
-                kept.append(words[position])
-                position += 1
-        return shlex.join(kept)
-
-    def check(self, known: Mapping, what: str) -> None:
-        """
-        Raises:
-            ValueError: what is in the folder is of other data, options or settings of the profile.
-        """
-        data, arguments = self.corpus.fingerprint, self.arguments()
-        told = None
-        if known["data"] != data:
-            told = f"data {known['data']}, {self.corpus.folder} is {data}"
-        elif known.get("arguments", arguments) != arguments:  # older folders don't say
-            told = f"other settings ({first_difference(known['arguments'], arguments)})"
-        if told is not None:
-            raise ValueError(f"{self.folder} {what} {told}; name another --save-dir, or move that folder away")
 
     def evaluation(self, split: str) -> List[str]:
         """The command that evaluates the best checkpoint."""
@@ -144,51 +90,38 @@ class Run:
         """What makes a figure: the training, and what is measured of it."""
         return "; ".join(map(shlex.join, (self.training(), *measurement)))
 
+    def arguments(self) -> str:
+        """fairseq-train's, but for places and device."""
+        own = (*self.options, "--seed", str(self.seed))
+        return shlex.join(fairseq_arguments(self.corpus.kind, self.profile, own))
+
+    def check(self, known: Mapping, what: str) -> None:
+        """
+        Raises:
+            ValueError: what is in the folder is of other data, options or settings of the profile.
+        """
+        differs = difference(known.get("arguments", ""), self.arguments()) if "arguments" in known else ""
+        if known["data"] != self.corpus.fingerprint:
+            differs = f"data {known['data']}, {self.corpus.folder} is {self.corpus.fingerprint}"
+        if differs:
+            raise ValueError(f"{self.folder} {what} {differs}; name another --save-dir, or move that folder away")
+
     def finished(self) -> Optional[Dict]:
-        """What :meth:`execute` has found, or None.
+        """What :meth:`execute` has found, or None; damaged, it is moved aside.
 
         Raises:
             ValueError: the folder is of other data or settings.
         """
         if not self.result.is_file():
             return None
-        found = read_json(self.result)
-        self.check(found["provenance"], "was trained on")
-        return found
-
-    @contextmanager
-    def locked(self) -> Iterator[Optional[int]]:
-        """The lock's file descriptor while no other process has the folder; None where one has.
-
-        Commands inherit it: a training that outlives its table keeps the folder until it ends.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-            else:
-                yield lock
-        finally:
-            os.close(lock)
-
-    def measured(self, name: str, options: Sequence[str], lock: int, environment: Dict[str, str], look) -> List[Dict]:
-        """What one of ``MEASURES`` says of the trained model; measured once with the same files."""
-        files = [path for path in map(Path, options) if path.is_file()]
-        digest = "".join("-" + hashlib.sha256(path.read_bytes()).hexdigest()[:9] for path in files)
-        path = self.folder / f"{name}{digest}.json"
-        module, *flags = MEASURES[name]
-        arguments = ["-m", module, str(self.corpus.binarised), str(self.folder / "checkpoint_best.pt")]
-        arguments += [*flags, *options]
-        if not path.is_file():
-            output = self.folder / f"{name}.out"
-            self.call([sys.executable, "-W", "ignore", *arguments], output, lock, environment, look)
-            # what libraries say at the end may come after it
-            [*_, found] = [line for line in output.read_text().splitlines() if line.startswith("[{")]
-            write_json(path, json.loads(found))
-        return [{**found, "command": self.command(["python", *arguments])} for found in read_json(path)]
+            record = read_json(self.result)
+            record["provenance"]["data"], record["metrics"]
+        except (ValueError, LookupError, TypeError):
+            self.result.replace(self.result.with_suffix(".damaged"))
+            return None
+        self.check(record["provenance"], "was trained on")
+        return record
 
     def begin(self) -> Dict:
         """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time.
@@ -205,90 +138,72 @@ class Run:
             write_json(start, begun)
         return begun
 
-    def train(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> None:
-        """The first half of :meth:`execute`."""
-        mend_checkpoints(self.folder)
-        if not self.trained():  # fairseq, started again at the end, would make an update more
-            self.call(self.training(), self.folder / "train.out", lock, environment, look)
+    def train(self) -> Dict:
+        """Begins the training in this process, or continues it; what it was begun with.
 
-    def trained(self) -> bool:
-        """Whether the training has come to its end, said so or not."""
-        if self.log.is_file() and TRAINED in self.log.read_text(errors="replace"):
-            return True
-        last = self.folder / "checkpoint_last.pt"
-        if not last.is_file():
-            return False
-        words = shlex.split(self.arguments())
-        most = [int(words[place + 1]) for place, word in enumerate(words) if word == "--max-update"]
-        return bool(most) and updates(last) >= most[-1]
+        Raises:
+            Failed: fairseq-train did.
+            ValueError: as :meth:`begin`.
+        """
+        begun = self.begin()
+        # an optimizer that the profile has changed since can't read the other's state
+        optimizer = option_value(shlex.split(begun["arguments"]), "--optimizer")
+        own = (*self.options, "--seed", str(self.seed), "--optimizer", optimizer)
+        training.train(training.command(self.corpus, self.profile, own, self.folder), self.folder)
+        return begun
 
-    def execute(self, lock: int, environment: Dict[str, str], look: Optional[Callable[[], bool]] = None) -> Dict:
-        """Trains, or goes on training, and evaluates.
-
-        Args:
-            lock: of :meth:`locked`.
-            environment: added to the commands' environment: threads, devices.
-            look: called now and then; True stops the training.
+    def execute(self) -> Dict:
+        """Trains, or goes on training, and evaluates in this process, which must hold the lock.
 
         Raises:
             Failed: a command did.
-            Pruned: ``look`` has stopped the training.
+            ValueError: as :meth:`begin`.
         """
-        begun = self.begin()
-        self.train(lock, environment, look)
+        begun = self.train()
         metrics = []
         for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
-            output = self.folder / f"{split}.out"
-            self.call(self.evaluation(split), output, lock, environment, look)
-            found = self.read_metrics(split, output.read_text(errors="replace"))
-            metrics += [{**metric, "command": self.command(self.evaluation(split))} for metric in found]
-        record = self.record(metrics, environment, begun)
+            made = {"command": self.command(self.evaluation(split))}
+            checkpoint, log = str(self.folder / "checkpoint_best.pt"), self.folder / f"{split}.out"
+            for metric in EVALUATIONS[self.corpus.kind](self.corpus, checkpoint, split, log):
+                metric.pop("words", None)
+                metrics.append({**metric, **made})
+        record = self.record(metrics, begun)
         write_json(self.result, record)
         return record
 
-    def call(self, command, output: Path, lock, environment, look=None) -> None:
-        program, script, *arguments = command
-        script = str(ROOT / script) if program == "bash" else script
-        with open(output, "w") as out:
-            process = subprocess.Popen(
-                [program, script, *arguments], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment}, pass_fds=[lock], start_new_session=True,
-            )  # fmt: skip
-            try:
-                while True:
-                    try:
-                        code = process.wait(POLL)
-                        break
-                    except subprocess.TimeoutExpired:
-                        if look is not None and look():
-                            raise Pruned() from None
-            finally:
-                if process.poll() is None:  # Ctrl-C, or pruned
-                    os.killpg(process.pid, signal.SIGTERM)
-                    try:
-                        process.wait(GRACE)
-                    except subprocess.TimeoutExpired:
-                        os.killpg(process.pid, signal.SIGKILL)
-                        process.wait()
-        if code < 0:  # SIGKILL: memory ran out, say
-            raise Failed(f"ended by {signal.Signals(-code).name} (its log: {output})")
+    def measurement(self, name: str, options: Sequence[str]) -> Tuple[List[str], Path]:
+        """The command of one of ``MEASURES``, and the file for what it measures with these files."""
+        files = [path for path in map(Path, options) if path.is_file()]
+        digest = "".join("-" + hashlib.sha256(path.read_bytes()).hexdigest()[:9] for path in files)
+        module, *flags = MEASURES[name]
+        data, checkpoint = str(self.corpus.binarised), str(self.folder / "checkpoint_best.pt")
+        return ["-m", module, data, checkpoint, *flags, *options], self.folder / f"{name}{digest}.json"
+
+    def measure(self, name: str, options: Sequence[str]) -> None:
+        """Measures the trained model, once.
+
+        Raises:
+            Failed: the measurement did.
+        """
+        arguments, path = self.measurement(name, options)
+        if path.is_file():
+            return
+        log = self.folder / f"{name}.out"
+        with open(log, "w") as out:
+            code = subprocess.call([sys.executable, "-W", "ignore", *arguments], stdout=out, stderr=out)
         if code:
-            lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
-            raise Failed(f"{lines[-1] if lines else 'no output'} (exit status {code}, all of it in {output})")
+            raise Failed(f"{last_line(log)} (exit status {code}, log: {log})")
+        # what libraries say at the end may come after it
+        *_, measured = (line for line in log.read_text().splitlines() if line.startswith("[{"))
+        write_json(path, json.loads(measured))
 
-    def read_metrics(self, split: str, text: str) -> List[Dict]:
-        found = []
-        for metric, pattern in (("ppl", PERPLEXITY), ("bleu", BLEU), ("sacrebleu", SACREBLEU)):
-            match = pattern.search(text)
-            if match:
-                found.append({"split": split, "metric": metric, "value": float(match[1])})
-                if metric == "sacrebleu":
-                    found[-1]["signature"] = match[2]
-        if not found:
-            raise Failed(f"no figure in {self.folder}/{split}.out")
-        return found
+    def measured(self, name: str, options: Sequence[str]) -> List[Dict]:
+        """What :meth:`measure` has found; nothing if it has not been called."""
+        arguments, path = self.measurement(name, options)
+        metrics = read_json(path) if path.is_file() else []
+        return [{**metric, "command": self.command(["python", *arguments])} for metric in metrics]
 
-    def record(self, metrics: List[Dict], environment: Dict[str, str], begun: Dict) -> Dict:
+    def record(self, metrics: List[Dict], begun: Dict) -> Dict:
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
         best = updates(self.folder / "checkpoint_best.pt")
         metrics = metrics + [
@@ -296,7 +211,8 @@ class Run:
             for name, curve in valid.items()
             if name.startswith("pi_")
         ]
-        origin = provenance(int(environment.get("OMP_NUM_THREADS", 0)) or None)
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        origin = provenance(int(threads) if threads.isdigit() else None)
         origin.update(begun, updates=max(valid["loss"]))
         origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
         trained = self.trained_how(training, valid, best)
@@ -321,28 +237,7 @@ class Run:
         }
 
 
-def first_difference(known: str, wanted: str) -> str:
-    """Of two lists of arguments, in words."""
-    there, here = (shlex.split(text) for text in (known, wanted))
-    place = next((i for i, pair in enumerate(zip(there, here)) if pair[0] != pair[1]), min(len(there), len(here)))
-    option = next((word for word in reversed(there[:place]) if word.startswith("--")), "")
-    one, other = (" ".join(words[place : place + 1]) or "nothing" for words in (there, here))
-    return f"after {option}: {one} in the place of {other}"
-
-
 def curves(training: Curves, valid: Curves) -> Dict[str, Curves]:
     """Perplexity in training and validation, and mixture weights in training, by update."""
     weights = {name: curve for name, curve in training.items() if name.startswith("pi_") and "variance" not in name}
     return {"train": {"ppl": training.get("ppl", {})}, "valid": {"ppl": valid.get("ppl", {})}, "weights": weights}
-
-
-def mend_checkpoints(folder: Path) -> None:
-    """Replaces a checkpoint that was being copied when its training was killed: fairseq writes the first of an
-    update's checkpoints whole or not at all, and copies it to the others."""
-    copies = [folder / f"checkpoint_{name}.pt" for name in ("best", "last")]
-    whole = [path for path in folder.glob("checkpoint_*.pt") if path not in copies and zipfile.is_zipfile(path)]
-    newest = max(whole, key=lambda path: path.stat().st_mtime, default=None)
-    for copy in copies:
-        if copy.is_file() and not zipfile.is_zipfile(copy):
-            source = newest or next((other for other in copies if zipfile.is_zipfile(other)), None)
-            copy.unlink() if source is None else shutil.copyfile(source, copy)

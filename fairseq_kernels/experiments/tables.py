@@ -11,6 +11,17 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
 
 
+def checkout(*parts: str) -> Path:
+    """A path in the repository, which an installed wheel is without.
+
+    Raises:
+        ValueError: this is no checkout.
+    """
+    if not TABLES.is_dir():
+        raise ValueError(f"no configs/ beside {ROOT / 'fairseq_kernels'}: call this in a clone of the repository")
+    return ROOT.joinpath(*parts)
+
+
 @dataclass(frozen=True)
 class Row:
     """A model of a table.
@@ -67,7 +78,7 @@ def load_table(name: str) -> Table:
         ValueError: there is none.
     """
     path = TABLES / f"{name}.yaml"
-    if not path.is_file():
+    if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     content = yaml.safe_load(path.read_text())
     rows = []
@@ -81,4 +92,5 @@ def load_table(name: str) -> Table:
 
 def names() -> List[str]:
     """Of all tables."""
+    checkout()
     return sorted(path.stem for path in TABLES.glob("*.yaml"))

@@ -9,7 +9,10 @@ from .runs import Run
 class UnigramRun(Run):
     """The unigram as a run without a training."""
 
-    def execute(self, lock, environment, look=None):
+    def arguments(self):
+        return ""
+
+    def execute(self):
         perplexities = unigram_perplexities(self.corpus.binarised)
         command = f"fairseq_kernels.word_counts.unigram_perplexities({str(self.corpus.binarised)!r})"
         shared = {"metric": "ppl", "command": command}

@@ -1,0 +1,105 @@
+"""Checkpoints of fairseq's trainings: written whole or not at all, taken up from the newest whole one, and a finished
+training isn't trained further. :func:`install` puts this into fairseq.
+"""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from fairseq import checkpoint_utils, file_io
+
+from .analysis.model_state import updates
+
+logger = logging.getLogger(__name__)
+fairseq_load = checkpoint_utils.load_checkpoint
+fairseq_save = checkpoint_utils.torch_persistent_save
+
+
+def install() -> None:
+    checkpoint_utils.torch_persistent_save = save
+    checkpoint_utils.load_checkpoint = resume
+    if file_io.IOPathManager is None:  # else it knows other file systems
+        file_io.PathManager.copy = staticmethod(copy)
+
+
+def write(path: str, fill) -> None:
+    """Writes a file beside ``path`` by ``fill(file)``, then renames it.
+
+    Raises:
+        SystemExit: one line: it can't be written.
+    """
+    part = f"{path}.tmp"
+    try:
+        with open(part, "wb") as file:
+            fill(file)
+        os.replace(part, path)
+    except (OSError, RuntimeError) as error:  # the latter is torch's, of a disk that is full
+        Path(part).unlink(missing_ok=True)
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise SystemExit(
+            f"fairseq_kernels: error: {path} can't be written ({why}); make room, and the same command goes on from "
+            "the last checkpoint"
+        ) from error
+
+
+def save(obj, filename: str, async_write: bool = False) -> None:
+    """In the place of fairseq's, which tries a full disk three times and leaves what fitted."""
+    if async_write:
+        fairseq_save(obj, filename, async_write=True)
+    else:
+        write(filename, lambda file: torch.save(obj, file))
+
+
+def copy(source: str, target: str, overwrite: bool = False) -> bool:
+    """In the place of fairseq's, which an interruption or a full disk cuts off."""
+    with open(source, "rb") as content:
+        write(target, lambda file: shutil.copyfileobj(content, file, 1 << 20))
+    return True
+
+
+def newest(folder: Path) -> tuple:
+    """``(updates, path)`` of the whole checkpoint of the most updates, ``checkpoint_last`` before others of the same;
+    ``(0, None)`` if there is none."""
+    best = (0, None)
+    for path in sorted(folder.glob("checkpoint*.pt"), key=lambda path: not path.name.startswith("checkpoint_last")):
+        try:
+            made = updates(path)
+        except (SystemExit, LookupError, TypeError):
+            logger.warning(f"{path} is damaged: left out")
+            continue
+        if made > best[0]:
+            best = made, path
+    return best
+
+
+def resume(cfg, trainer, **options):
+    """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
+
+    Raises:
+        SystemExit: without an error: the training is finished.
+    """
+    folder, suffix = Path(cfg.save_dir), trainer.checkpoint_suffix
+    if cfg.restore_file == "checkpoint_last.pt" and any(folder.glob("checkpoint*.pt")):
+        _, path = newest(folder)
+        if path is None:
+            cfg.restore_file = str(folder / "none.pt")
+            logger.warning(f"no whole checkpoint in {folder}: the training begins anew")
+        elif path.name != f"checkpoint_last{suffix}.pt":
+            cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
+    state, epoch_itr = fairseq_load(cfg, trainer, **options)
+    made, limits = trainer.get_num_updates(), trainer.cfg.optimization
+    if state is not None and made:
+        logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")
+        if (
+            0 < limits.max_update <= made
+            or 0 < limits.max_epoch < epoch_itr.next_epoch_idx
+            or trainer.get_lr() <= limits.stop_min_lr
+        ):
+            logger.info(
+                f"the training in {folder} is finished ({made:,} updates); to train it further, raise --max-update or "
+                "--max-epoch, or lower --stop-min-lr, whichever ended it"
+            )
+            raise SystemExit(0)
+    return state, epoch_itr

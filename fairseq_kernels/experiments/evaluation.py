@@ -1,0 +1,145 @@
+"""Perplexity by fairseq-eval-lm and BLEU by fairseq-generate, in this process; their output goes to a log.
+
+``scripts/evaluate_lm.sh`` and ``evaluate_mt.sh`` call it.
+"""
+
+import argparse
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Callable, Dict, List, Sequence
+
+import torch
+
+from ..analysis.bleu import sacrebleu_of
+from ..errors import one_line_errors
+from .commands import Failed, call, output_to, short_errors
+from .data import KINDS, Corpus
+
+WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
+PERPLEXITY = re.compile(r"Perplexity: (\S+)")
+BLEU = re.compile(r"^Generate .*BLEU4 = ([\d.]+)", re.MULTILINE)
+# fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all
+SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1")
+
+
+def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
+    """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words as in training: ``metric``, ``split``,
+    ``value``, and ``words``, how many were read.
+
+    Raises:
+        Failed: fairseq-eval-lm did, or the model gives no number.
+    """
+    from fairseq import options as fairseq_options
+    from fairseq_cli import eval_lm
+
+    arguments = [
+        *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
+        *("--sample-break-mode", "none", "--tokens-per-sample", "35", "--batch-size", "32", *SHARED, *device()),
+        *options,
+    ]
+    run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log)
+    text = log.read_text(errors="replace")
+    value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
+    if math.isnan(value):
+        raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log})")
+    return [{"split": split, "metric": "ppl", "value": value, "words": words}]
+
+
+def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
+    """Of a translation model's one decoding with beam 5: fairseq's tokenised BLEU4, comparable with the paper's, and
+    detokenised sacreBLEU with its ``signature``. The decoding goes to ``log``.
+
+    Raises:
+        Failed: fairseq-generate did.
+        ValueError: there is no reference.
+    """
+    from fairseq import options as fairseq_options
+    from fairseq_cli import generate
+
+    target = corpus.target(split)
+    reference = corpus.folder / f"{split}.ref.{target}"
+    if not reference.is_file():
+        known = " ".join(sorted(path.name for path in corpus.folder.glob("*.ref.*")))
+        raise ValueError(f"no reference {reference}; subsets with one: {known or 'none'}")
+    text = corpus.folder / f"{split}.{target}"
+    pieces = text.is_file() and "▁" in text.read_text(encoding="utf-8", errors="replace")
+    arguments = [
+        *(str(corpus.binarised), "--task", "translation", "--path", checkpoint, "--gen-subset", split),
+        *(f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5", "--max-tokens", "8000"),
+        *(*SHARED, *device(), *options),
+    ]
+    run(generate.main, fairseq_options.get_generation_parser, arguments, log)
+    score, signature = sacrebleu_of(log, reference, target)
+    [tokenised] = BLEU.findall(log.read_text(encoding="utf-8", errors="replace"))
+    return [
+        {"split": split, "metric": "bleu", "value": float(tokenised)},
+        {"split": split, "metric": "sacrebleu", "value": round(score, 2), "signature": signature},
+    ]
+
+
+def device() -> List[str]:
+    return [] if torch.cuda.is_available() else ["--cpu"]
+
+
+def run(command: Callable, parser: Callable, arguments: List[str], log: Path) -> None:
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    def main():
+        args = options.parse_args_and_arch(parser(), modify_parser=short_errors)
+        command(convert_namespace_to_omegaconf(args))
+
+    part = log.with_name(f"{log.name}.part")
+    with output_to(part, "w"):
+        call(main, arguments, part)
+    part.replace(log)
+
+
+EVALUATIONS = {"lm": perplexity, "mt": bleu}
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    program = f"evaluate_{kind}.sh"
+    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
+    parser.usage = f"bash scripts/{program} DATA CHECKPOINT [--gen-subset valid] (--help tells more)"
+    parser.add_argument("data", type=Path)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--gen-subset", default="test")
+    args, options = parser.parse_known_args(sys.argv[2:])
+    with one_line_errors():
+        corpus = Corpus.at(args.data)
+        if corpus.kind != kind:
+            raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/evaluate_{corpus.kind}.sh takes it")
+        checkpoints = args.checkpoint.split(":")  # several are an ensemble
+        for path in checkpoints:
+            if not Path(path).is_file():
+                raise ValueError(f"checkpoint {path} not found; give a .pt file that train_{kind}.sh made")
+        if args.gen_subset not in corpus.splits():
+            known = ", ".join(corpus.splits())
+            raise ValueError(f"--gen-subset {args.gen_subset!r} is not in {corpus.binarised}; it has {known}")
+        # fairseq-generate's output is the translations, too
+        log = Path(f"{checkpoints[-1]}.{args.gen_subset}.{'gen' if kind == 'mt' else 'log'}")
+        try:
+            metrics = EVALUATIONS[kind](corpus, args.checkpoint, args.gen_subset, log, options)
+        except (Failed, OSError) as error:
+            sys.exit(f"{program}: error: {error}")
+    print(f"{shown(metrics)} (log: {log})")
+
+
+def shown(metrics: Sequence[Dict]) -> str:
+    """The figures in a line: ``test perplexity 61.9 (28,766 words)``."""
+    first = metrics[0]
+    if first["metric"] == "ppl":
+        return f"{first['split']} perplexity {first['value']:.1f} ({first['words']:,} words with line ends)"
+    tokenised, detokenised = metrics
+    return (
+        f"{first['split']} BLEU4 {tokenised['value']:.1f} (fairseq's, tokenised), "
+        f"sacreBLEU {detokenised['value']:.1f} ({detokenised['signature']})"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The profiles ``configs/{lm,mt}/PROFILE.yaml``, which fairseq-hydra-train reads too, as fairseq-train's arguments."""
+
+import shlex
+from typing import Dict, List, Optional, Sequence
+
+import yaml
+
+from .tables import checkout
+
+NAMES = {"task": "task", "model": "arch", "criterion": "criterion", "optimizer": "optimizer"}
+NAMES["lr_scheduler"] = "lr-scheduler"  # a group's _name as fairseq-train's option
+# named architectures: the models themselves, for hydra's use, leave settings open on the command line
+ARCHITECTURES = {"kernel_lstm_lm": "kernel_lstm_lm_swb"}
+ARCHITECTURES.update({name: f"{name}_iwslt_de_en" for name in ("transformer", "kernel_transformer")})
+CRITERIONS = {"taylor": "log_taylor_softmax", "spherical": "log_spherical_softmax", "kerbs": "kerbs_cross_entropy"}
+STOCK_CRITERIONS = {"lm": "cross_entropy", "mt": "label_smoothed_cross_entropy"}
+TAKES_TRUE = ("update_epoch_batch_itr",)  # the boolean settings that are no flags on the command line
+# arguments that change nothing of what is trained
+INDIFFERENT = (
+    *("data", "save_dir", "user_dir", "cpu", "log_format", "log_interval", "no_epoch_checkpoints"),
+    *("keep_interval_updates", "no_progress_bar", "no_seed_provided", "arch"),
+)
+
+
+def profiles(kind: str) -> List[str]:
+    """The names of all for ``lm`` or ``mt``."""
+    return sorted(path.stem for path in checkout("configs", kind).glob("*.yaml"))
+
+
+def load_profile(kind: str, name: str) -> Dict[str, Dict]:
+    """Settings by hydra group.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    if name not in profiles(kind):
+        raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
+    return yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text())
+
+
+def option_value(options: Sequence[str], name: str) -> Optional[str]:
+    """The value of an option among fairseq's arguments (``--name value`` or ``--name=value``), of the last if there are
+    several; None if there is none."""
+    values = [word.partition("=")[2] for word in options if word.startswith(f"{name}=")]
+    values += [value for word, value in zip(options, options[1:]) if word == name]
+    return values[-1] if values else None
+
+
+def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[str]:
+    """fairseq-train's arguments but for the data and ``--save-dir``.
+
+    Args:
+        kind: ``lm`` or ``mt``.
+        profile: a name in ``configs/KIND``.
+        options: of fairseq-train, which win over the profile's; ``--stock`` stands for fairseq's own model and
+            criterion, ``--output-layer`` chooses the criterion.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    groups = load_profile(kind, profile)
+    model, criterion = groups["model"], groups["criterion"]
+    layer = option_value(options, "--output-layer")
+    if "--stock" in options:
+        options = [word for word in options if word != "--stock"]
+        model["_name"] = model["_name"].removeprefix("kernel_")
+        model.pop("output_bias", None)
+        criterion["_name"] = STOCK_CRITERIONS[kind]
+    elif layer in CRITERIONS:
+        criterion["_name"] = CRITERIONS[layer]
+        if layer == "kerbs":  # several vectors a word: none to share with the embeddings
+            model.pop("share_decoder_input_output_embed", None)
+        else:  # a spherical loss has no label smoothing
+            criterion.pop("label_smoothing", None)
+    model["_name"] = ARCHITECTURES.get(model["_name"], model["_name"])
+    words = []
+    for group, settings in groups.items():
+        for name, value in settings.items():
+            if value == "???" or value is False:
+                continue
+            flag = "--" + (NAMES[group] if name == "_name" else name.replace("_", "-"))
+            value = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [flag] if value == "True" and name not in TAKES_TRUE else [flag, value]
+    return [*words, *options]
+
+
+def understood(arguments: str) -> Dict:
+    """What fairseq-train understands by its arguments, defaults included, but for those that change no training; empty
+    where it refuses them."""
+    from fairseq import options
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from .. import fairseq_plugin  # noqa: F401  (registers the models)
+
+    # the fused AdamW makes adam's steps
+    words = ["DATA", *("adam" if word == "fused_adamw" else word for word in shlex.split(arguments))]
+    parser = options.get_training_parser()
+    parser.error = refuse
+    try:
+        values = vars(options.parse_args_and_arch(parser, words))
+    except (ValueError, SystemExit, LookupError, RuntimeError):  # fairseq raises all kinds
+        return {}
+    model = ARCH_MODEL_REGISTRY[values["arch"]].__name__
+    return {**{name: str(value) for name, value in values.items() if name not in INDIFFERENT}, "model": model}
+
+
+def refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def difference(known: str, wanted: str) -> str:
+    """How two lists of fairseq-train's arguments differ in what they mean, in words; "" if they don't."""
+    if known == wanted:
+        return ""
+    there, here = understood(known), understood(wanted)
+    if not there:
+        return f"arguments that fairseq-train refuses now: {known}"
+    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    each = [f"--{name.replace('_', '-')} {there.get(name)} in the place of {here.get(name)}" for name in names]
+    return ", ".join(each)

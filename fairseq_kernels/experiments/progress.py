@@ -1,0 +1,79 @@
+"""A training's progress in lines, from its log."""
+
+import os
+import re
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Iterator, List, Sequence, TextIO
+
+from tqdm import tqdm
+
+from ..analysis.training_log import read_record
+from .profiles import option_value
+
+SECONDS = 5.0  # between two lines
+OURS = re.compile(r"\| (?:INFO|WARNING) \| fairseq_kernels\.checkpoints \| (.*)")
+PLACE = re.compile(r"\| train_inner \| epoch \d+: +\d+ / (\d+) ")  # updates of an epoch
+FORMAT = "update {n_fmt} of {total_fmt}{postfix}, {remaining} left"  # tqdm begins postfix with ", "
+
+
+class Progress:
+    """Reads what a log gets from now on.
+
+    Args:
+        log: of fairseq-train, which may not be there yet.
+        arguments: of fairseq-train, which say how long the training is.
+    """
+
+    def __init__(self, log: Path, arguments: Sequence[str]):
+        self.log, self.place = log, log.stat().st_size if log.is_file() else 0
+        self.updates = int(option_value(arguments, "--max-update") or 0)
+        self.epochs = int(option_value(arguments, "--max-epoch") or 0)
+        self.bar = None
+
+    def lines(self) -> List[str]:
+        """What is to be said since the last call: of all statistics the latest alone."""
+        if not self.log.is_file():
+            return []
+        with open(self.log, errors="replace") as log:
+            log.seek(self.place)
+            new = log.read()
+        new = new[: new.rfind("\n") + 1]
+        self.place += len(new.encode())
+        said, latest = OURS.findall(new), None
+        for line in new.splitlines():
+            record, place = read_record(line), PLACE.search(line)
+            if record and record[0] == "train_inner":
+                latest = record[1], int(place[1]) if place else 0
+        return [*said, self.line(*latest)] if latest else said
+
+    def line(self, values, epoch: int) -> str:
+        update, total = int(values["num_updates"]), self.updates or self.epochs * epoch
+        if self.bar is None:  # the speed is measured from here
+            self.bar = tqdm(total=total, initial=update, file=open(os.devnull, "w"), bar_format=FORMAT)
+        self.bar.n = update
+        self.bar.set_postfix_str(f"training perplexity {values.get('ppl', float('nan')):.1f}", refresh=False)
+        return str(self.bar)
+
+
+@contextmanager
+def shown(progress: Progress, screen: TextIO) -> Iterator[None]:
+    """Prints the progress of a training in this process every few seconds."""
+    done = threading.Event()
+
+    def show() -> None:
+        with suppress(OSError, ValueError):  # the screen is closed: the training goes on
+            while not done.wait(SECONDS):
+                for line in progress.lines():
+                    print(line, file=screen)
+            for line in progress.lines():
+                print(line, file=screen)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,95 @@
+"""Trains with a profile: fairseq-train, its output in DIR/train.log, a line of progress every few seconds.
+
+``scripts/train_lm.sh`` and ``train_mt.sh`` call it.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import List, Sequence
+
+import torch
+from filelock import FileLock, Timeout
+
+from ..analysis.training_log import read_curves
+from ..errors import one_line_errors
+from .commands import USER_DIR, Failed, call, output_to, short_errors
+from .data import KINDS, Corpus
+from .profiles import fairseq_arguments, profiles
+from .progress import Progress, shown
+
+LOCK = "lock"  # in a training's folder, held by the process that trains
+
+
+def command(corpus: Corpus, profile: str, options: Sequence[str], folder: Path) -> List[str]:
+    """fairseq-train's arguments: data, profile, device, folder and ``options``, which win.
+
+    Raises:
+        ValueError: there is no such profile.
+    """
+    device = [] if torch.cuda.is_available() else ["--cpu"]
+    own = [str(corpus.binarised), "--save-dir", str(folder), *device]
+    return [*own, *fairseq_arguments(corpus.kind, profile, options)]
+
+
+def train(arguments: List[str], folder: Path) -> None:
+    """Runs fairseq-train, or continues it, in this process; a finished training stays as it is.
+
+    Raises:
+        Failed: it ended with an error, or without a checkpoint.
+    """
+    log = folder / "train.log"
+    progress = Progress(log, arguments)
+    with output_to(log) as screen, shown(progress, screen):
+        from fairseq_cli.train import cli_main  # logs to what is the output now
+
+        call(lambda: cli_main(modify_parser=short_errors), arguments, log)
+    if "--no-save" not in arguments and not any(folder.glob("checkpoint*.pt")):
+        raise Failed(f"fairseq-train ended without a checkpoint (log: {log})")
+
+
+def default_profile() -> str:
+    return "paper" if torch.cuda.is_available() else "cpu"
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    program = f"train_{kind}.sh"
+    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
+    parser.usage = f"bash scripts/{program} DATA --save-dir DIR [options] (--help tells more)"
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
+    parser.add_argument("--save-dir", type=Path, required=True)
+    parser.add_argument("--dry-run", action="store_true")
+    args, options = parser.parse_known_args(sys.argv[2:])
+    with one_line_errors():
+        corpus = Corpus.at(args.data)
+        if corpus.kind != kind:
+            raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/train_{corpus.kind}.sh trains on it")
+        arguments = command(corpus, args.profile, options, args.save_dir)
+    if args.dry_run:
+        print(shlex.join(["fairseq-train", *arguments, "--user-dir", USER_DIR]))
+        return
+    log = args.save_dir / "train.log"
+    try:
+        args.save_dir.mkdir(parents=True, exist_ok=True)
+        with FileLock(args.save_dir / LOCK, timeout=0):
+            print(f"{program}: trains; log: {log}", flush=True)
+            train(arguments, args.save_dir)
+    except Timeout:
+        sys.exit(f"{program}: error: another process trains in {args.save_dir}; wait for it or name another --save-dir")
+    except OSError as error:
+        sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
+    except Failed as error:
+        sys.exit(f"{program}: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{program}: interrupted; the same command goes on from the last checkpoint")
+    perplexity = read_curves(log, "valid").get("ppl", {})
+    if perplexity:
+        update, value = list(perplexity.items())[-1]
+        print(f"valid perplexity {value:.1f} after {update:,} updates (log: {log})")
+
+
+if __name__ == "__main__":
+    main()
