@@ -5,6 +5,7 @@ from typing import Dict, List, Optional, Sequence
 
 import yaml
 
+from ..layer_names import CRITERIONS
 from .tables import checkout
 
 NAMES = {"task": "task", "model": "arch", "criterion": "criterion", "optimizer": "optimizer"}
@@ -12,7 +13,6 @@ NAMES["lr_scheduler"] = "lr-scheduler"  # a group's _name as fairseq-train's opt
 # named architectures: the models themselves, for hydra's use, leave settings open on the command line
 ARCHITECTURES = {"kernel_lstm_lm": "kernel_lstm_lm_swb"}
 ARCHITECTURES.update({name: f"{name}_iwslt_de_en" for name in ("transformer", "kernel_transformer")})
-CRITERIONS = {"taylor": "log_taylor_softmax", "spherical": "log_spherical_softmax", "kerbs": "kerbs_cross_entropy"}
 STOCK_CRITERIONS = {"lm": "cross_entropy", "mt": "label_smoothed_cross_entropy"}
 TAKES_TRUE = ("update_epoch_batch_itr",)  # the boolean settings that are no flags on the command line
 # arguments that change nothing of what is trained
@@ -66,7 +66,7 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         model["_name"] = model["_name"].removeprefix("kernel_")
         model.pop("output_bias", None)
         criterion["_name"] = STOCK_CRITERIONS[kind]
-    elif layer in CRITERIONS:
+    elif layer in CRITERIONS and layer != "kernels":
         criterion["_name"] = CRITERIONS[layer]
         if layer == "kerbs":  # several vectors a word: none to share with the embeddings
             model.pop("share_decoder_input_output_embed", None)
