@@ -16,6 +16,8 @@ def main() -> None:
         "--criterion", choices=CRITERIONS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
     )
     args = parser.parse_args()
+    if args.user_dir and not args.list:
+        parser.error("--user-dir goes with --list")
     if args.criterion:
         print(CRITERIONS[args.criterion])
     elif args.list:
@@ -28,10 +30,10 @@ def list_registered(args: argparse.Namespace) -> None:
     """Prints kernels with their hyper-parameters, and what is registered with fairseq, if that is installed."""
     try:
         from fairseq.utils import import_user_module
-
-        from . import fairseq_plugin  # noqa: F401
     except ImportError:
         import_user_module = None
+    else:
+        from . import fairseq_plugin  # noqa: F401
     if args.user_dir and import_user_module is None:
         raise SystemExit("fairseq_kernels: error: --user-dir needs fairseq, which is not installed")
     if args.user_dir:

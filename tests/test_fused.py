@@ -262,6 +262,28 @@ def test_norms_to_1e15(name, params):
     assert scores.isfinite().all()
 
 
+@pytest.mark.parametrize("shift", [-40.0, 40.0])
+def test_small_and_large_variances(shift):
+    """Products of precisions that float32 can't hold are not taken."""
+    layer = GeneralizedSoftmax(8, 12, "mog", kernel_params="mog.floor=1e-12")
+    torch.manual_seed(0)
+    with torch.no_grad():
+        layer.weight[:, 3::4] = shift
+    features, target = torch.randn(5, 8), torch.randint(12, (5,))
+    features[:, 3::4] = shift
+    plain = -layer.double()(features.double().requires_grad_()).gather(1, target.unsqueeze(1)).sum()
+    loss = layer.float().nll(features, target)
+    assert loss.isfinite() and loss.item() == pytest.approx(plain.item(), rel=1e-3)
+
+
+def test_rank_of_a_broken_model():
+    """NaN is never among the ten likeliest words."""
+    layer, features, target = layer_and_input("lin")
+    with torch.no_grad():
+        layer.weight.fill_(torch.nan)
+    assert layer.rank(features, target).eq(9).all()
+
+
 # the registry
 
 

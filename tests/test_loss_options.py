@@ -96,6 +96,13 @@ def test_metrics(layer, smoothing):
             torch.testing.assert_close(metrics["log_partition"].squeeze(2), scores.logsumexp(2) * counted)
 
 
+def test_metrics_of_nothing(layer):
+    """All targets ignored: zeros, as of ignored targets beside others."""
+    features, target, _ = tokens(3)
+    _, metrics = layer.nll(features, target.fill_(2), ignore_index=2, return_metrics=True)
+    assert metrics["nll"].equal(torch.zeros(3, dtype=torch.float64))
+
+
 def test_tied_with_an_embedding():
     """One matrix, whose gradient is the sum of both uses'; training moves both."""
     torch.manual_seed(0)

@@ -11,7 +11,11 @@ from torch.autograd.function import once_differentiable
 def factors_at_a_time(variances) -> int:
     """How many precisions' product float32 can hold, of which one logarithm is taken: a logarithm costs more."""
     # on CUDA the look would wait for the device
-    return 4 if variances[0].device.type == "cpu" and all((s < 1e8).all() for s in variances) else 2
+    if variances[0].device.type != "cpu":
+        return 2
+    if all(((s > 1e-8) & (s < 1e8)).all() for s in variances):
+        return 4
+    return 2 if all((s > 1e-16).all() for s in variances) else 1
 
 
 class MixtureOfGaussians(Function):

@@ -11,22 +11,22 @@ words, rounded to float16 as it is, errs by 2.3 % and loses 0.6 % to zero.
 import functools
 import os
 from pathlib import Path
-from typing import Iterator, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 WORDS = 512  # at least, a product on the CPU
 SCORES = 2**17  # a product and thread on the CPU, so that they stay in its cache
-HALF_EXPONENT = 15  # numbers below 2^15 fit float16, which ends at 65,504
+HALF_EXPONENT = 14  # numbers below 2^15 fit float16, which ends at 65,504
 
 
-def chunks(total: int, size: int) -> Iterator[slice]:
+def chunks(total: int, size: int) -> List[slice]:
     """Slices of at most ``size`` that cover 0 to ``total``."""
-    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
-def word_blocks(words: int, rows: int, device: torch.device) -> Iterator[slice]:
+def word_blocks(words: int, rows: int, device: torch.device) -> List[slice]:
     """Words whose vectors and scores, ``rows`` each, stay in the cache; elsewhere than on the CPU, all."""
     on_cpu = max(WORDS, SCORES * torch.get_num_threads() // max(rows, 1))
     return chunks(words, on_cpu if device.type == "cpu" else max(words, 1))
@@ -101,7 +101,7 @@ def scaled_to(dtype: torch.dtype, tensor: Tensor) -> Tuple[Tensor, Tensor]:
     if dtype != torch.float16 or not tensor.numel():  # bfloat16 has float32's range
         return tensor.to(dtype), tensor.new_ones(())
     size = tensor.abs().amax().clamp(1e-30, 1e30)
-    exponent = HALF_EXPONENT - 1 - size.log2().floor()
+    exponent = HALF_EXPONENT - size.log2().floor()
     return (tensor * exponent.exp2()).to(dtype), (-exponent).exp2()
 
 

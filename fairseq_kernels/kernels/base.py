@@ -83,8 +83,8 @@ class Kernel(nn.Module):
     kernels of a mixture that share W, and autograd the rest. Each method but :meth:`similarity` has a default. A new
     kernel is a subclass with a name of its own::
 
-        @register_kernel("laplace")
-        class Laplace(Kernel):
+        @register_kernel("near")
+        class NegativeDistance(Kernel):
             hyperparameters = (Hyperparameter("gamma", 1.0, "positive"),)
 
             def word_terms(self, weight):

@@ -16,7 +16,7 @@ ORDER = Hyperparameter("p", 2.0, "positive")
 
 def squared_norm(vectors: Tensor) -> Tensor:
     """||x||^2 of each row, (N, m) to (N,)."""
-    return torch.linalg.vecdot(vectors, vectors)
+    return (vectors * vectors).sum(-1)
 
 
 def squared_distance(product: Tensor, word: Tensor, context: Tensor) -> Tensor:

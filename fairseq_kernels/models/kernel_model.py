@@ -51,16 +51,16 @@ class KernelModel:
     def loss_output(self, features: Tensor, request: LossRequest) -> LossOutput:
         """The layer's losses, and what it observes of the tokens."""
         layer, target = self.output_layer_module, request.target
+        counted = target.ne(request.ignore_index)
         loss, nll = layer.smoothed_nll(
             features, target, request.ignore_index, request.label_smoothing, request.reduction
         )
         if not layer.loss_is_nll:
             nll = None
             if not self.training:
-                counted = target.ne(request.ignore_index)
                 nll = -layer.target_log_probability(features, target * counted) * counted
                 nll = nll.sum() if request.reduction == "sum" else nll
-        ranks = layer.rank(features, target) if request.with_ranks else None
+        ranks = layer.rank(features, target * counted) if request.with_ranks else None
         return LossOutput(loss, nll, layer.observe(features), ranks)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):

@@ -7,7 +7,8 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
 @register_optimizer("fused_adamw", dataclass=FairseqAdamConfig)
 class FusedAdamW(FairseqAdam):
-    """``torch.optim.AdamW(fused=True)`` with the options of fairseq's ``adam``, on the CPU and on GPUs.
+    """``torch.optim.AdamW(fused=True)`` with ``--adam-betas``, ``--adam-eps`` and ``--weight-decay`` of fairseq's
+    ``adam``, on the CPU and on GPUs.
 
     As fairseq's it decouples the weight decay (Loshchilov & Hutter 2019). It differs in epsilon, which is added to the
     second moment's root after that is corrected for its bias (Kingma & Ba 2015, Algorithm 1), in fairseq's before.
@@ -15,6 +16,10 @@ class FusedAdamW(FairseqAdam):
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
+        for option in ("fp16_adam_stats", "use_old_adam"):
+            if getattr(cfg, option, False):
+                name = option.replace("_", "-")
+                raise SystemExit(f"fairseq_kernels: error: --{name} is of --optimizer adam alone; leave it out")
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
     @property

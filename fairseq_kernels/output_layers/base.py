@@ -231,8 +231,8 @@ class OutputLayer(nn.Module):
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
             without gradient, 0 where ignored: ``nll`` (...), without smoothing and weights; of kernels
-            ``log_partition`` (..., K), log Z of each component, ``mixture_weights`` (..., K) and, for a single one,
-            ``correct`` (...), whether the target is the most probable word.
+            ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights`` (..., K); of a single
+            kernel ``correct`` (...), whether the target is the most probable word.
 
         Raises:
             ValueError: shapes that don't fit, a target that is no word or no integer, epsilon outside [0, 1), another
@@ -280,8 +280,8 @@ class OutputLayer(nn.Module):
 
         metrics = {name: spread(values) for name, values in metrics.items()} if return_metrics else {}
         if reduction == "mean":
-            total = len(tokens.target) if tokens.weight is None else tokens.weight.sum()
-            return loss / total, nll / total, metrics
+            total = tokens.features.new_tensor(len(tokens.target)) if tokens.weight is None else tokens.weight.sum()
+            return loss / total, nll / total.detach(), metrics
         return (loss, nll, metrics) if reduction == "sum" else (spread(loss), spread(nll), metrics)
 
     def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
@@ -328,7 +328,9 @@ class OutputLayer(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             for rows in chunks(flat.size(0), self.chunk_size(flat)):
                 scores = self.log_probabilities(flat[rows])
-                result[rows] = (scores > scores.gather(1, words[rows])).sum(1, keepdim=True)
+                # not scores > ..., by which a broken model's NaN would have the best rank
+                below = (scores <= scores.gather(1, words[rows])).sum(1, keepdim=True)
+                result[rows] = self.vocab_size - below
         return result.view(target.shape)
 
     def _flatten(self, features: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The loss of an output layer, a chunk of tokens at a time, with the gradients added up on the way.
 
 Each chunk is ordinary autograd: the layer's scores and loss, and their gradients, of which only what has d columns
-stays. Backward multiplies by the incoming scalar. Exact, three matrix products instead of autograd's and
-recomputation's four, and nothing of size N x V ever exists.
+stays. Backward multiplies by the incoming scalar. Exact, in three matrix products (computing the scores
+once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -53,13 +53,14 @@ class PassResult(NamedTuple):
     observed: Optional[Any]
 
 
-def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight=None) -> PassResult:
+def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight) -> PassResult:
     """All chunks. ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1."""
     work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
     losses = features.new_empty(2, features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
     grad_features = torch.empty_like(features if with_gradients else features[:0])
-    for rows in chunks(features.size(0), layer.chunk_size(features)):
+    # no tokens are a chunk of none, which has the metrics' shapes
+    for rows in chunks(features.size(0), layer.chunk_size(features)) or [slice(0, 0)]:
         some = features[rows].detach().requires_grad_(with_gradients)
         with torch.set_grad_enabled(with_gradients):
             loss, losses[1, rows], seen = work.losses(some, target[rows], epsilon)

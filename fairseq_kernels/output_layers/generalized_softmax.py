@@ -244,7 +244,7 @@ class GeneralizedSoftmaxPass(LossPass):
         self.workspace = Workspace()
         with torch.no_grad():
             self.shared = layer.shared(dtype)
-            self.bias = None if layer.bias is None else layer.bias.to(dtype)
+            self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         matrices = self.shared.matrices
         self.words = matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
         if not with_gradients:
