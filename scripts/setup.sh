@@ -119,7 +119,7 @@ fi
 step "build tools" pip_install "setuptools>=64" packaging cython numpy
 has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
 has fairseq-fixed || step "fairseq" install_fairseq
-step "the package" pip_install -e '.[recipes,search,test]'
+step "the package" pip_install -e '.[recipes,tables,search,test]'
 step "a first import" "$PY" -W ignore -m fairseq_kernels --list
 printf '%s\n' "$made_from" "$TORCH" >"$stamp"
 echo "setup.sh: done"
