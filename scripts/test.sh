@@ -2,12 +2,16 @@
 # Runs the tests; sets up .venv first if needed.
 #
 #   bash scripts/test.sh                 all of them
-#   bash scripts/test.sh -k kernels      some: arguments go to pytest
+#   bash scripts/test.sh --fast          numerics and options: tests/numerics and tests/options
+#   bash scripts/test.sh -k kernels      some: further arguments go to pytest
 #
 # PYTHON, TORCH and PYTHON_BIN choose Python and torch: bash scripts/setup.sh --help
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) usage 2 7; exit 0 ;; esac
+case "${1:-}" in
+    -h | --help) usage 2 8; exit 0 ;;
+    --fast) shift; set -- tests/numerics tests/options "$@" ;;
+esac
 bash "$ROOT/scripts/setup.sh"
 find_python
 cd "$ROOT"

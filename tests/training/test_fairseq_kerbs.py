@@ -17,7 +17,7 @@ from fairseq_commands import (
     mt_training,
     start,
 )
-from test_fairseq_lm import batches, load, loss_of, parameters, scores
+from trained_models import batches, load, loss_of, parameters, scores
 
 KERBS = ("--output-layer", "kerbs", "--kerbs-reallocate-every", 4, "--kerbs-share", 0.1, "--kerbs-rate", 0.2)
 TRANSLATION = "kernel_transformer_iwslt_de_en"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import binarise
 from fairseq_commands import awaited, later, lm_training
-from test_fairseq_lm import parameters
+from trained_models import parameters
 
 from fairseq_kernels.analysis import word_similarity
 from fairseq_kernels.analysis.kerbs_senses import dictionary

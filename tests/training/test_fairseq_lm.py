@@ -7,7 +7,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
@@ -26,17 +25,12 @@ from fairseq_commands import (
     succeeded,
 )
 from torch import distributed
+from trained_models import batches, load, loss_of, padded_batch, parameters, scores
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
-
-
-def load(folder, checkpoint="checkpoint_last.pt"):
-    """A trained model in evaluation mode, and its task."""
-    [model], _, task = load_model_ensemble_and_task([str(folder / checkpoint)])
-    return model.eval(), task
 
 
 def build(task, kernels, **options):
@@ -46,36 +40,6 @@ def build(task, kernels, **options):
         dropout=0.0, tokens_per_sample=12, max_target_positions=None, **options,
     )  # fmt: skip
     return KernelLSTMLanguageModel.build_model(cfg, task)
-
-
-def parameters(folder, checkpoint="checkpoint_last.pt"):
-    return torch.load(folder / checkpoint, weights_only=True)["model"]
-
-
-def batches(task, split="valid"):
-    """All of a split, with padding."""
-    task.load_dataset(split)
-    return list(task.get_batch_iterator(task.dataset(split), max_sentences=16).next_epoch_itr(shuffle=False))
-
-
-def padded_batch(task):
-    [batch, *_] = [b for b in batches(task) if b["target"].eq(task.target_dictionary.pad()).any()]
-    return batch
-
-
-def loss_of(model, task):
-    """Loss in bits on the validation data, from the model's log-probabilities."""
-    loss, tokens = 0.0, 0
-    for batch in batches(task):
-        kept = batch["target"].ne(task.target_dictionary.pad())
-        log_p = scores(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)
-        loss, tokens = loss - log_p[kept].sum().item(), tokens + kept.sum().item()
-    return loss / tokens / math.log(2)
-
-
-def scores(model, batch):
-    with torch.no_grad():
-        return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
 
 
 # training and evaluation

@@ -19,7 +19,7 @@ from fairseq_commands import (
     logged,
     mt_training,
 )
-from test_fairseq_lm import batches, load, loss_of, padded_batch, scores
+from trained_models import batches, load, loss_of, padded_batch, scores
 
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy, LogSphericalSoftmax, LogTaylorSoftmax
 from fairseq_kernels.layer_names import CRITERIONS

@@ -10,7 +10,7 @@ import torch
 from conftest import binarise
 from fairseq.data import Dictionary
 from fairseq_commands import awaited, later, lm_training
-from test_fairseq_lm import load
+from trained_models import load
 
 from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.analysis import disambiguation as module

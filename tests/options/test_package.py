@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fairseq_commands import ALL_SENTENCES, LM_TASK, fairseq, lm_training, logged, start
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(program, *arguments):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import binarise
 from fairseq_commands import awaited, later, lm_training
-from test_fairseq_lm import load
+from trained_models import load
 
 from fairseq_kernels.analysis import linear_weight as module
 from fairseq_kernels.analysis.linear_weight import linear_weight, means

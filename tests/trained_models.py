@@ -1,0 +1,42 @@
+"""Trained language models of the tests: loading them, and their scores on the validation data."""
+
+import math
+
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+
+def load(folder, checkpoint="checkpoint_last.pt"):
+    """A trained model in evaluation mode, and its task."""
+    [model], _, task = load_model_ensemble_and_task([str(folder / checkpoint)])
+    return model.eval(), task
+
+
+def parameters(folder, checkpoint="checkpoint_last.pt"):
+    return torch.load(folder / checkpoint, weights_only=True)["model"]
+
+
+def batches(task, split="valid"):
+    """All of a split, with padding."""
+    task.load_dataset(split)
+    return list(task.get_batch_iterator(task.dataset(split), max_sentences=16).next_epoch_itr(shuffle=False))
+
+
+def padded_batch(task):
+    [batch, *_] = [b for b in batches(task) if b["target"].eq(task.target_dictionary.pad()).any()]
+    return batch
+
+
+def loss_of(model, task):
+    """Loss in bits on the validation data, from the model's log-probabilities."""
+    loss, tokens = 0.0, 0
+    for batch in batches(task):
+        kept = batch["target"].ne(task.target_dictionary.pad())
+        log_p = scores(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)
+        loss, tokens = loss - log_p[kept].sum().item(), tokens + kept.sum().item()
+    return loss / tokens / math.log(2)
+
+
+def scores(model, batch):
+    with torch.no_grad():
+        return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
