@@ -3,18 +3,20 @@
 
     python scripts/benchmark_training.py                                     the paper's size at two vocabularies
     python scripts/benchmark_training.py --rows stock lin 3xlin,log taylor --words 30000
+    python scripts/benchmark_training.py --optimizers adam fused_adamw       each row with each optimizer
     python scripts/benchmark_training.py --data data/swb/data-bin            batches of real text, its vocabulary
     python scripts/benchmark_training.py --data data/swb/data-bin --dim 128 --batch-size 16 --rows lin pol "pow pow.p=3"
 
 A row is "stock" (lstm_lm and cross_entropy), "taylor", "spherical", "kerbs" or a kernel mixture, the latter followed by
 "untied" or --kernel-params where wanted.
-Each runs in a process of its own: fairseq's trainer with Adam, forward to update, on the same batches; rounds go
-through all rows in turn. Memory is the peak of the process over its level just before the steps, one step done.
+Each runs in a process of its own: fairseq's trainer, forward to update, on the same batches; rounds go through all
+rows in turn. Memory is the peak of the process over its level just before the steps, one step done.
 """
 
 import argparse
 import contextlib
 import io
+import itertools
 import logging
 import os
 import shlex
@@ -28,10 +30,10 @@ import torch
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import one_line_errors
 from fairseq_kernels.experiments.results import append, load
+from fairseq_kernels.layer_names import CRITERIONS
 
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
 SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
-LAYERS = {"taylor": "log_taylor_softmax", "spherical": "log_spherical_softmax", "kerbs": "kerbs_cross_entropy"}
 
 
 def flags(row: str):
@@ -39,13 +41,15 @@ def flags(row: str):
     name, _, option = row.partition(" ")
     if name == "stock":
         return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
-    if name in LAYERS:
-        return ["--arch", "kernel_lstm_lm", "--output-layer", name, "--criterion", LAYERS[name], *option.split()]
+    if name in CRITERIONS:
+        return ["--arch", "kernel_lstm_lm", "--output-layer", name, "--criterion", CRITERIONS[name], *option.split()]
     further = ["--untied-projections"] if option == "untied" else ["--kernel-params", option] if option else []
-    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", "kernel_mixture_cross_entropy", *further]
+    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", CRITERIONS["kernels"], *further]
 
 
-def build_step(row: str, data: str, real: bool, model: list, batch: int, length: int, device: str, precision: str):
+def build_step(
+    row: str, optimizer: str, data: str, real: bool, model: list, batch: int, length: int, device: str, precision: str
+):
     """fairseq's training step on one batch after the other."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -56,8 +60,8 @@ def build_step(row: str, data: str, real: bool, model: list, batch: int, length:
     import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers models and criterions)
 
     sizes = ["--tokens-per-sample", str(length), "--sample-break-mode", "none", "--batch-size", str(batch)]
-    optimizer = ["--optimizer", "adam", "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]
-    command = [data, "--task", "language_modeling", *flags(row), *model, *sizes, *optimizer]
+    training = ["--optimizer", optimizer, "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]
+    command = [data, "--task", "language_modeling", *flags(row), *model, *sizes, *training]
     command += (["--cpu"] if device == "cpu" else []) + ([f"--{precision}"] if precision else [])
     with contextlib.redirect_stdout(io.StringIO()):
         args = options.parse_args_and_arch(options.get_training_parser(), command)
@@ -107,6 +111,7 @@ def dictionary_folder(folder: str, words: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
+    parser.add_argument("--optimizers", nargs="+", default=["adam"], help="for every row: adam, fused_adamw, ...")
     parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")
     parser.add_argument("--data", help="data-bin folder, in the place of random words")
     parser.add_argument("--dim", type=int, default=512, help="of embeddings, LSTM and contexts")
@@ -128,22 +133,27 @@ def main() -> None:
     model = [*MODEL, *(word for option in SIZES for word in (option, str(args.dim)))]
     with tempfile.TemporaryDirectory() as folder:
         folders = [args.data] if args.data else [dictionary_folder(folder, words) for words in args.words]
-        pairs = [(data, row) for data in folders for row in args.rows]
-        rows = [{"words": Path(data).name, "data": data, "row": row, "seconds": []} for data, row in pairs]
+        rows = [
+            {"words": Path(data).name, "data": data, "row": row, "optimizer": optimizer, "seconds": []}
+            for data, row, optimizer in itertools.product(folders, args.rows, args.optimizers)
+        ]
+        for row in rows:
+            row["label"] = f"{row['row']}, {row['optimizer']}" if len(args.optimizers) > 1 else row["row"]
         for round_ in range(args.rounds):
             for row in rows:
-                settings = {"row": row["row"], "data": row["data"], "real": bool(args.data), "device": args.device}
-                settings.update(batch=args.batch_size, length=args.length, precision=args.precision, model=model)
+                settings = {name: row[name] for name in ("row", "optimizer", "data")}
+                settings.update(real=bool(args.data), device=args.device, precision=args.precision, model=model)
+                settings.update(batch=args.batch_size, length=args.length)
                 result = measured(build_step, settings, args.steps, args.threads, args.device)
                 row["seconds"] += result["seconds"]
                 row["mebibytes"] = max(row.get("mebibytes", 0), result["mebibytes"] or 0) or None
                 best = min(result["seconds"])
-                print(f"round {round_ + 1}: {row['words']} {row['row']}: {best:.3f} s", file=sys.stderr)
+                print(f"round {round_ + 1}: {row['words']} {row['label']}: {best:.3f} s", file=sys.stderr)
     print(f"{'V':>10} {'row':24} {'words/s':>9} {'ratio':>6} {'MiB':>7} {'ratio':>6}")
     for row in rows:
         first = next(other for other in rows if other["words"] == row["words"])
         best = min(row["seconds"])
-        result = {"words": row["words"], "row": row["row"], "words_per_second": round(tokens / best)}
+        result = {"words": row["words"], "row": row["label"], "words_per_second": round(tokens / best)}
         result["speed_ratio"] = round(min(first["seconds"]) / best, 3)
         result["mebibytes"] = row["mebibytes"] and round(row["mebibytes"], 1)
         result["memory_ratio"] = row["mebibytes"] and round(row["mebibytes"] / first["mebibytes"], 3)
