@@ -10,6 +10,10 @@ Words of one line are not independent of each other. So the intervals of differe
 with all its words, the same lines for both models; the lines count as independent. They tell of this text, not of other
 trainings of the models. And since the clusters are what this one lin model finds close, another lin model may do better
 in them too: one with another seed, given as a further NAME=CHECKPOINT, is the control.
+
+A model that is better everywhere is better in clusters, too. So the same words are also put into random clusters, each
+word in the place of one of about its frequency: only what a model gains in close clusters beyond these, as a share of
+lin's loss in each, is disambiguation of close words.
 """
 
 import argparse
@@ -18,7 +22,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import scipy.stats
@@ -32,6 +36,7 @@ from .measurement import provenance
 from .reading import Reading, named_checkpoint, read
 
 SIZE = 5  # words in a cluster
+NEIGHBOURS = 20  # words of about the same frequency
 CHUNK = 512  # positions whose V log-probabilities are in memory at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -76,6 +81,17 @@ def clusters(weight: Tensor, candidates: Tensor, size: int, number: int, similar
     return torch.stack(found)
 
 
+def shuffled(words: Tensor, counts: Tensor, seed: int) -> Tensor:
+    """Clusters (number, size) of the same words, each in the place of one of about its frequency: of the words by
+    their counts (V,), every ``NEIGHBOURS`` neighbours change places among themselves."""
+    by_count = words.flatten()[counts[words.flatten()].argsort(descending=True, stable=True)]
+    generator = torch.Generator().manual_seed(seed)
+    parts = [part[torch.randperm(len(part), generator=generator)] for part in by_count.split(NEIGHBOURS)]
+    place_of = torch.empty_like(counts)
+    place_of[by_count] = torch.cat(parts)
+    return place_of[words]
+
+
 class Questions(NamedTuple):
     """The n positions of a text whose word is in a cluster."""
 
@@ -104,6 +120,9 @@ class Answers(NamedTuple):
     log_likelihood: Tensor  # (n,) of the text's word in the cluster, nats
 
 
+Pair = Tuple[Answers, Answers]  # of a model and of the baseline
+
+
 @torch.no_grad()
 def answers(reading: Reading, asked: Questions) -> Answers:
     """The choices of the model whose reading it is."""
@@ -114,15 +133,15 @@ def answers(reading: Reading, asked: Questions) -> Answers:
     return Answers(choice, (choice == asked.target).double(), log_p.gather(1, asked.target.unsqueeze(1)).squeeze(1))
 
 
-def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Dict:
-    """The mean difference of two models' values (n,) with its percentile bootstrap interval over lines (n,)."""
+def bootstrap(statistic: Callable, values: Sequence[Tensor], lines: Tensor, seed: int) -> Dict:
+    """A function of the sums of ``values``, (n,) each, with its percentile bootstrap interval over lines (n,)."""
     _, places = np.unique(lines.numpy(), return_inverse=True)
-    sums, counts = np.bincount(places, (values - baseline).numpy()), np.bincount(places)
+    sums = [np.bincount(places, each.numpy()) for each in values]
     interval = scipy.stats.bootstrap(
-        (sums, counts),
-        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
+        sums,
+        lambda *resampled, axis: statistic(*(each.sum(axis) for each in resampled)),
         n_resamples=RESAMPLES,
-        batch=max(1, DRAWN // len(counts)),
+        batch=max(1, DRAWN // len(sums[0])),
         vectorized=True,
         paired=True,
         confidence_level=CONFIDENCE,
@@ -130,7 +149,24 @@ def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Di
         rng=np.random.default_rng(seed),
     ).confidence_interval
     low, high = float(interval.low), float(interval.high)
-    return {"mean": float(sums.sum() / counts.sum()), "low": low, "high": high, "excludes_0": low > 0 or high < 0}
+    mean = float(statistic(*(each.sum() for each in sums)))
+    return {"mean": mean, "low": low, "high": high, "excludes_0": low > 0 or high < 0}
+
+
+def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Dict:
+    """The mean difference of two models' values (n,) with its interval."""
+    return bootstrap(np.divide, [values - baseline, torch.ones_like(values)], lines, seed)
+
+
+def gain_beyond_random(close: Pair, random: Pair, lines: Tensor, seed: int) -> Dict:
+    """How much less a model loses than the baseline, as a share of the latter's loss (negative log-likelihood): in
+    close clusters, less the same in random ones, with its interval."""
+
+    def gains(own, baseline, own_random, baseline_random):
+        return own_random / baseline_random - own / baseline
+
+    values = [answers.log_likelihood for answers in (*close, *random)]
+    return bootstrap(gains, values, lines, seed)
 
 
 def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> Dict[str, Dict]:
@@ -179,13 +215,14 @@ def lin_clusters(
     return clusters(reading.layer.weight, candidates, size, number, similarity)
 
 
-def summary(reading: Reading, checkpoint: Path, own: Answers) -> Dict:
+def summary(reading: Reading, checkpoint: Path, own: Answers, own_random: Answers) -> Dict:
     """What the record says of any model."""
     return {
         "checkpoint": str(checkpoint),
         "perplexity": math.exp(reading.layer.nll(reading.features, reading.words).item() / len(reading.words)),
         "accuracy": float(own.right.mean()),
         "log_likelihood": float(own.log_likelihood.mean()),
+        "random_log_likelihood": float(own_random.log_likelihood.mean()),
     }
 
 
@@ -209,12 +246,13 @@ def compare(
         size, number, similarity: of the clusters; see :func:`clusters`. By default they take half of ``vocabulary``.
         vocabulary: the clusters' words are among this many most frequent ones.
         examples: sentences in each direction.
-        seed: of the bootstrap.
+        seed: of the bootstrap and of the random clusters.
 
     Returns:
         The record that ``--out`` writes. Each of ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
-        clusters, and its ``perplexity`` on the whole text. All but the baseline have ``differences`` from it and, by
-        the name of the model that is right where the other is wrong, ``alone_right``: how often, and examples.
+        clusters, ``random_log_likelihood`` in random ones, and its ``perplexity`` on the whole text. All but the
+        baseline have ``differences`` from it, :func:`gain_beyond_random` and, by the name of the model that is right
+        where the other is wrong, ``alone_right``: how often, and examples.
 
     Raises:
         SystemExit: one line: models that can't be read or compared, or settings that don't fit the data.
@@ -229,8 +267,10 @@ def compare(
             f"error: the {len(found)} clusters' words are in {lines} lines of {split} in {data}, resampling needs two; "
             "give more --clusters or another --split"
         )
-    reference = answers(first, asked)
-    models = {baseline: summary(first, checkpoints[baseline], reference)}
+    counts = torch.tensor(first.dictionary.count)
+    asked_random = questions(first, shuffled(found, counts, seed))  # at the same positions: the words are the same
+    reference, reference_random = answers(first, asked), answers(first, asked_random)
+    models = {baseline: summary(first, checkpoints[baseline], reference, reference_random)}
     for name in others:
         reading = read(checkpoints[name], data, split)
         if reading.dictionary != first.dictionary or not torch.equal(reading.words, first.words):
@@ -238,9 +278,11 @@ def compare(
                 f"error: {name}={checkpoints[name]} has another dictionary than {baseline}={checkpoints[baseline]}; "
                 "give models that were trained on the same data"
             )
-        own = answers(reading, asked)
+        own, own_random = answers(reading, asked), answers(reading, asked_random)
+        pairs = (own, reference), (own_random, reference_random)
         models[name] = {
-            **summary(reading, checkpoints[name], own),
+            **summary(reading, checkpoints[name], own, own_random),
+            "gain_beyond_random": gain_beyond_random(*pairs, asked.lines, seed),
             "differences": {
                 "accuracy": difference(own.right, reference.right, asked.lines, seed),
                 "log_likelihood": difference(own.log_likelihood, reference.log_likelihood, asked.lines, seed),
@@ -270,12 +312,15 @@ def report(record: Dict) -> str:
         f"{len(record['clusters'])} clusters of {settings['size']} words, by {SIMILARITIES[settings['similarity']]} of "
         f"{baseline}'s vectors of at most {settings['vocabulary']:,} frequent words; {record['positions']:,} of "
         f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
-        "Accuracy (%) and mean log-likelihood (nats) are within the clusters. In brackets: intervals of "
+        "Accuracy (%) and mean log-likelihood (nats) are within the clusters; the gain is the share of "
+        f"{baseline}'s loss in them that a model saves, less the same in random clusters of these words. In brackets: "
+        "intervals of "
         f"{record['confidence']:.0%} from {record['resamples']:,} resamples of lines; bold: 0 is not in them.",
         "",
     ]
     header = ["model", "perplexity", "accuracy", "log-likelihood"]
     header += [f"accuracy − {baseline}'s", f"log-likelihood − {baseline}'s"]
+    header += ["gain beyond random clusters"]
     header += [f"right where {baseline} is wrong", f"wrong where {baseline} is right"]
     rows = []
     for name, model in record["models"].items():
@@ -283,6 +328,7 @@ def report(record: Dict) -> str:
         if name in others:
             differences, alone_right = model["differences"], model["alone_right"]
             cells += [signed(differences["accuracy"], 100, 2), signed(differences["log_likelihood"], 1, 4)]
+            cells += [f"{signed(model['gain_beyond_random'], 100, 2)} %"]
             cells += [f"{alone_right[winner]['number']:,}" for winner in (name, baseline)]
         rows.append(cells + [""] * (len(header) - len(cells)))
     lines += [markdown_table(header, rows), "The tightest clusters:", ""]
@@ -337,7 +383,7 @@ def main() -> None:
     )
     parser.add_argument("--similarity", choices=SIMILARITIES, default="inner", help="of word vectors (inner)")
     parser.add_argument("--examples", type=at_least(0), default=5, help="sentences in each direction (5)")
-    parser.add_argument("--seed", type=at_least(0), default=1, help="of the bootstrap (1)")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="of the bootstrap and of the random clusters (1)")
     parser.add_argument("--out", type=Path, help="folder for disambiguation.json and disambiguation.md")
     args = vars(parser.parse_args())
     models, out = args.pop("models"), args.pop("out")

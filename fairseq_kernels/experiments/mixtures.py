@@ -40,6 +40,9 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
             value = {"metric": f"cluster_{metric}", "value": model[metric], "difference": difference}
             figures.append(figure(models[name], split=record["split"], **value, baseline=baseline, details=details))
         if name != BASELINE:
+            gain = model["gain_beyond_random"]
+            value = {"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain}
+            figures.append(figure(models[name], split=record["split"], **value, baseline=baseline, details=details))
             pair = {each: record["models"][each] for each in (BASELINE, name)}
             run = models[name].run
             path = folder / "table4" / run.folder.relative_to(run.root).with_suffix(".md")

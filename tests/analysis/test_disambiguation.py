@@ -23,8 +23,10 @@ from fairseq_kernels.analysis.disambiguation import (
     difference,
     disagreements,
     frequent_words,
+    gain_beyond_random,
     questions,
     report,
+    shuffled,
 )
 from fairseq_kernels.analysis.markdown import escaped
 from fairseq_kernels.analysis.reading import Reading, read
@@ -237,6 +239,37 @@ def test_lines_are_the_unit(values):
     assert independent["high"] - independent["low"] < 0.4 * (many["high"] - many["low"])
 
 
+# random clusters
+
+
+def test_random_clusters_are_of_the_same_words_and_frequencies():
+    """Each place has a word among the 20 that are about as frequent as the former one, mostly another."""
+    counts = torch.arange(1000, 0, -1) ** 2
+    close = torch.randperm(200, generator=torch.Generator().manual_seed(1)).view(40, 5) + 10
+    random = shuffled(close, counts, seed=1)
+    assert random.shape == close.shape and random.unique().tolist() == close.unique().tolist()
+    assert ((random - 10) // 20 == (close - 10) // 20).all()
+    assert (random != close).float().mean() > 0.8
+    assert not torch.equal(random, shuffled(close, counts, seed=2))
+
+
+def test_a_gain_that_is_everywhere_is_none_beyond_random_clusters(values):
+    _, _, lines = values
+
+    def answers_of(losses):
+        return Answers(torch.zeros(0), torch.zeros(0), -losses)
+
+    generator = torch.Generator().manual_seed(5)
+    close, random = (torch.rand(1000, generator=generator).double() + shift for shift in (1.0, 0.2))
+    baseline = [answers_of(close), answers_of(random)]
+    same = [(answers_of(0.9 * loss), before) for loss, before in zip((close, random), baseline)]
+    gain = gain_beyond_random(*same, lines, seed=1)
+    assert [gain[key] for key in ("mean", "low", "high")] == pytest.approx([0, 0, 0], abs=1e-12)
+    more = [(answers_of(0.8 * close), baseline[0]), same[1]]
+    gain = gain_beyond_random(*more, lines, seed=1)
+    assert gain["mean"] == pytest.approx(0.1) and gain["low"] == pytest.approx(0.1) and gain["excludes_0"]
+
+
 # the whole comparison
 
 SETTINGS = {"size": 3, "number": 4, "vocabulary": 20, "examples": 2}
@@ -301,6 +334,10 @@ def test_differences(record):
         assert interval["mean"] == pytest.approx(mix[figure] - lin[figure])
         assert interval["low"] <= interval["mean"] <= interval["high"]
         assert again["differences"][figure] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
+    assert again["random_log_likelihood"] == lin["random_log_likelihood"] < 0
+    ratios = [mix[figure] / lin[figure] for figure in ("random_log_likelihood", "log_likelihood")]
+    assert mix["gain_beyond_random"]["mean"] == pytest.approx(ratios[0] - ratios[1])
+    assert again["gain_beyond_random"]["mean"] == 0 and not again["gain_beyond_random"]["excludes_0"]
     numbers = {winner: alone["number"] for winner, alone in mix["alone_right"].items()}
     assert (numbers["mix"] - numbers["lin"]) / record["positions"] == pytest.approx(mix["accuracy"] - lin["accuracy"])
     assert sum(numbers.values()) > 0
@@ -323,8 +360,8 @@ def test_sentences(record, lm_data):
 def test_report(record):
     text = report(record)
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {row.count("|") for row in rows} == {9, 3}
-    [mix] = [row for row in rows if row.startswith("| mix |") and row.count("|") == 9]
+    assert {row.count("|") for row in rows} == {10, 3}
+    [mix] = [row for row in rows if row.startswith("| mix |") and row.count("|") == 10]
     interval = record["models"]["mix"]["differences"]["accuracy"]
     shown = f"{100 * interval['mean']:+.2f} [{100 * interval['low']:+.2f}, {100 * interval['high']:+.2f}]"
     assert (f"**{shown}**" if interval["excludes_0"] else f"| {shown} |") in mix
