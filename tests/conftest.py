@@ -1,8 +1,11 @@
 """Tiny corpora and models that several modules share; each is made once, by fairseq's own commands."""
 
 import os
+import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands; everything here is too small for two threads
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same on every machine
+os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
 import random  # noqa: E402
 import signal  # noqa: E402

@@ -142,6 +142,22 @@ def test_every_point_is_trained_once_and_the_best_is_written(search, capsys):
     assert again == entry and len(search.points()) == 3
 
 
+def test_the_best_perplexity_counts_not_the_last(search, monkeypatch):
+    """In what is found, in what is compared, and in what is pruned by."""
+    curves = {"1": [30, 12, 40, 50], "2": [20, 19, 18, 17], "3": [25, 14, 15, 16]}
+
+    def trains(self, run):
+        p = run.options[run.options.index("--kernel-params") + 1].removeprefix("log.p=")
+        lines = [f"now | INFO | valid | ppl {ppl} | num_updates {2 * n}" for n, ppl in enumerate(curves[p], 1)]
+        write = f"print({chr(10).join(lines)!r}, file=open({str(run.log)!r}, 'a'))"
+        return [sys.executable, "-c", write]
+
+    monkeypatch.setattr(Search, "command", trains)
+    entry = search("1,2,3", "--jobs", 1)
+    assert entry["kernel_params"] == "log.p=1" and entry["origin"]["valid_ppl"] == 12
+    assert {trial.value for trial in search.joined("1,2,3").study.trials} == {12, 14, 17}
+
+
 def test_two_hyperparameters_make_a_product(search, monkeypatch):
     points = []
     monkeypatch.setattr(Search, "watch", lambda self, trial, run: points.append(run.options[3]) or len(points))

@@ -389,6 +389,37 @@ def test_only_frequent_words_get_senses():
     assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
 
 
+def test_a_moved_sense_has_a_chance_before_it_moves_again():
+    """It starts with an even part of its new word; the senses that stay keep what they have."""
+    layer = prepared(share=1 / 6)
+    before = layer.allocation.usage.clone()
+    [(sense, _, word)] = layer.allocation.reallocate(layer, 5)
+    assert layer.allocation.usage[sense] == pytest.approx(1 / 3) and (layer.sense_word == word).sum() == 3
+    others = [other for other in range(12) if other != sense]
+    assert torch.equal(layer.allocation.usage[others], before[others])
+
+
+def test_words_not_seen_get_no_senses():
+    """Of a word without an occurrence nothing is known."""
+    layer = prepared()
+    layer.allocation.occurrences[5] = 0
+    assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [4, 3, 2][: int(layer.allocation.moves)]
+
+
+def test_each_move_has_noise_of_its_own():
+    """Within an update, and from one to the next; the same in every process."""
+    noises = []
+    for update in (5, 5, 10):
+        layer = prepared(share=1 / 3, noise=0.5)
+        with torch.no_grad():
+            layer.weight.copy_(torch.arange(4.0).expand(12, 4))
+        moves = layer.allocation.reallocate(layer, update)
+        noises.append([layer.weight[sense] - torch.arange(4.0) for sense, _, _ in moves])
+    (first, second), again, (later, _) = noises
+    assert not torch.allclose(first, second) and not torch.allclose(first, later)
+    assert torch.equal(first, again[0]) and torch.equal(second, again[1])
+
+
 def test_reallocation_comes_every_so_many_updates():
     layer = allocated(every=3, share=1 / 6)
     moved = []
