@@ -65,7 +65,7 @@ class OutputLayerCriterion(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg, task):
-        """As fairseq's; the model, which is built before, has told the task its output layer."""
+        """As fairseq's; the model, built before, has written the name of its output layer to the task."""
         cls.check_layer(getattr(task, "output_layer_name", None))
         return super().build_criterion(cfg, task)
 

@@ -93,7 +93,7 @@ class MixtureNLL(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss, _):
-        token, grad_log_pi = token_weight(grad_loss), ctx.grad_log_pi
+        token, grad_log_pi = loss_gradient(grad_loss), ctx.grad_log_pi
         for grad, factor, token_factor in zip(ctx.grad_scores, ctx.factors, ctx.token_factors):
             factor = token if factor is None else factor if token is None else factor * token
             if ctx.grad_bias is not None:
@@ -107,7 +107,7 @@ class MixtureNLL(Function):
         return grad_log_pi, None, None, None, None, None, None, *ctx.grad_scores
 
 
-def token_weight(grad_loss: Tensor) -> Optional[Tensor]:
+def loss_gradient(grad_loss: Tensor) -> Optional[Tensor]:
     """dL/dloss as (n, 1); None where it is 1 for all tokens, which on the CPU is worth a look."""
     if grad_loss.device.type == "cpu" and bool((grad_loss == 1).all()):
         return None
