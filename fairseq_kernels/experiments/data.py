@@ -68,6 +68,9 @@ class Corpus:
         """The names of its parts: train, valid, test."""
         return sorted({path.name.partition(".")[0] for path in self.binarised.glob("*.idx")})
 
+    def __reduce__(self):  # another process takes the fingerprint anew
+        return Corpus, (self.folder, self.binarised, self.kind)
+
     @property
     def name(self) -> str:
         return self.folder.resolve().name

@@ -34,13 +34,13 @@ from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
 from .files import exclusive
-from .jobs import free_device
 from .profiles import load_profile, profiles
 from .runs import Run
 from .searched import SEARCHED, add_searched, key, load_searched
+from .step import free_device, say
 from .tables import ROOT, checkout
 from .training import default_profile
-from .workflow import OWN, cores, devices, die_with_parent, gpus, interruptible, parse_with_extra, say, threads_of
+from .workflow import OWN, cores, devices, die_with_parent, gpus, interruptible, parse_with_extra, threads_of
 
 BEAT, GRACE = 15, 90  # seconds between a trial's signs of life; after GRACE without one its process is dead
 LOOK = 1.0  # seconds between two looks at a training

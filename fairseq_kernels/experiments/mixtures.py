@@ -7,8 +7,9 @@ import argparse
 import shlex
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List
 
 from fairseq.data import Dictionary
 
@@ -18,18 +19,19 @@ from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
+from .step import Step, say
 from .summaries import data_frame
 from .tables import load_table
-from .workflow import Work, Workflow, end, interruptible, parse, run_table, say
+from .workflow import end, interruptible, parse, run_steps, steps_of
 
 BASELINE = "lin"
-Models = Dict[str, Work]  # by what they are called: the row's name, and the seed if it isn't the first
+Models = Dict[str, Step]  # by what they are called: the row's name, and the seed if it isn't the first
 
 
 def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
     """Accuracy and log-likelihood in the clusters of close words, with the differences from lin; a mixture's sentences
     are in ``table4/``, under the name of its run's folder."""
-    record = disambiguation.compare(corpus.binarised, {name: checkpoint(work) for name, work in models.items()})
+    record = disambiguation.compare(corpus.binarised, {name: checkpoint(model) for name, model in models.items()})
     details = {"clusters": len(record["clusters"]), **{key: record[key] for key in ("positions", "lines", "settings")}}
     lin = models[BASELINE].run  # its word vectors make the clusters: another training of it, others
     baseline = f"seed {lin.seed}, commit {lin.finished()['provenance']['commit']}"
@@ -55,11 +57,11 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
 def weights(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
     """The total weight of lin in each mixture; the plot ``linear_weight-CORPUS-PROFILE.svg`` has earlier ones too."""
     mixtures, figures = {}, []
-    for name, work in models.items():
-        mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(work))
+    for name, model in models.items():
+        mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(model))
         details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
         value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
-        figures.append(figure(work, split=mixture["split"], **value))
+        figures.append(figure(model, split=mixture["split"], **value))
         mixtures[name] = mixture
     print(linear_weight.table(mixtures))
     return figures
@@ -87,108 +89,88 @@ def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
     linear_weight.plot(named, folder / f"linear_weight-{corpus.name}-{profile}.svg")
 
 
-class Analysis(NamedTuple):
-    """What is made of trained models.
-
-    Args:
-        make: it.
-        plot: of all that was made on a corpus, now and before.
-        check: of a corpus; raises ValueError where it can't be made.
-        against_lin: whether it compares with lin, of which further seeds are the control; else mixtures alone matter.
-    """
-
-    make: Callable
-    plot: Optional[Callable]
-    check: Optional[Callable]
-    against_lin: bool
+ANALYSES = {"table4": table4, "linear_weight": weights}
 
 
-ANALYSES = {
-    "table4": Analysis(table4, None, check_clusters, against_lin=True),
-    "linear_weight": Analysis(weights, plot_weights, None, against_lin=False),
-}
+def checkpoint(model: Step) -> Path:
+    return model.run.folder / "checkpoint_best.pt"
 
 
-def checkpoint(work: Work) -> Path:
-    return work.run.folder / "checkpoint_best.pt"
-
-
-def usable(work: Work) -> bool:
+def usable(model: Step) -> bool:
     """Whether its checkpoint is there and whole; if not, that is said."""
-    whole = zipfile.is_zipfile(checkpoint(work))
+    whole = zipfile.is_zipfile(checkpoint(model))
     if not whole:
-        advice = f"move {work.run.folder} away to train it again"
-        say(f"{work.label}: left out, as {checkpoint(work)} is missing or damaged; {advice}")
+        advice = f"move {model.run.folder} away to train it again"
+        say(f"{model.label}: left out, as {checkpoint(model)} is missing or damaged; {advice}")
     return whole
 
 
-def train(analysis: Analysis, table, rows, args) -> List[Workflow]:
-    """The models, as one table; those of other seeds as another where lin alone is needed of them."""
-    first, *others = args.seeds
-    if not (analysis.against_lin and others):
-        return [run_table(table, rows, args)]
-    args.seeds = [first]
-    workflows = [run_table(table, rows, args)]
-    args.seeds = others
-    return [*workflows, run_table(table, table.chosen([BASELINE]), args)]
+def chosen(name: str, args: argparse.Namespace) -> List[Step]:
+    """The models: mixtures, and for Table 4 lin, of which further seeds are the control.
+
+    Raises:
+        ValueError: no mixture is chosen, or the data aren't for it.
+    """
+    table = load_table("table3")
+    mixtures = [row for row in table.chosen(args.rows) if row.name != BASELINE]
+    rows = [*table.chosen([BASELINE]), *mixtures] if name == "table4" else mixtures
+    if not rows:
+        choice = " ".join(row.name for row in table.rows if row.name != BASELINE)
+        raise ValueError(f"--rows {' '.join(args.rows)} has no mixture; choose from {choice}")
+    for corpus in map(Corpus.at, args.data):
+        if corpus.kind != "lm":
+            raise ValueError(f"{corpus.folder} is {KINDS[corpus.kind]}; give {KINDS['lm']}, for a language model")
+        if name == "table4":
+            check_clusters(corpus)
+    results.load(args.results / f"{name}.json")
+    return [
+        step for step in steps_of(table, rows, args)
+        if name != "table4" or step.row.name == BASELINE or step.run.seed == args.seeds[0]
+    ]  # fmt: skip
 
 
 def main() -> None:
-    name, table = sys.argv[1], load_table("table3")
-    analysis = ANALYSES[name]
+    name = sys.argv[1]
     with one_line_errors():
         args = parse(sys.argv[1:])
-        mixtures = [row for row in table.chosen(args.rows) if row.name != BASELINE]
-        rows = [*table.chosen([BASELINE]), *mixtures] if analysis.against_lin else mixtures
-        if not rows:
-            choice = " ".join(row.name for row in table.rows if row.name != BASELINE)
-            raise ValueError(f"--rows {' '.join(args.rows)} has no mixture; choose from {choice}")
-        for corpus in map(Corpus.at, args.data):
-            if corpus.kind != "lm":
-                raise ValueError(f"{corpus.folder} is {KINDS[corpus.kind]}; give {KINDS['lm']}, for a language model")
-            if analysis.check is not None:
-                analysis.check(corpus)
-        path = args.results / f"{name}.json"
-        results.load(path)
-    first = args.seeds[0]
+        steps = chosen(name, args)
     with interruptible(args.program):
-        with one_line_errors():
-            workflows = train(analysis, table, rows, args)
-        failed = [label for workflow in workflows for label in workflow.failed]
-        trained = [work for workflow in workflows for work in workflow.done]
-        models = [work for work in trained if usable(work)]
-        failed += [work.label for work in trained if work not in models]
-        for corpus in {work.run.corpus.name: work.run.corpus for work in trained}.values():
-            here = {
-                work.row.name + ("" if work.run.seed == first else f" seed {work.run.seed}"): work
-                for work in models
-                if work.run.corpus.name == corpus.name
-            }
+        failed = list(run_steps(steps, args.jobs, args.workflow_profile))
+        trained = [step for step in steps if step.label not in failed]
+        models = [step for step in trained if usable(step)]
+        failed += [step.label for step in trained if step not in models]
+        for corpus in dict.fromkeys(step.run.corpus for step in trained):
+            here = {}
+            for step in models:
+                if step.run.corpus == corpus:
+                    seed = "" if step.run.seed == args.seeds[0] else f" seed {step.run.seed}"
+                    here[step.row.name + seed] = step
             try:
-                analyse(analysis, corpus, here, path, args)
+                analyse(name, corpus, here, args)
             except (SystemExit, ValueError, OSError) as error:  # it must not end the other corpora's
                 say(f"{name} on {corpus.name}: failed: {error}")
                 failed.append(f"{name} on {corpus.name}")
     end(args.program, failed)
 
 
-def analyse(analysis: Analysis, corpus: Corpus, models: Models, path: Path, args: argparse.Namespace) -> None:
+def analyse(name: str, corpus: Corpus, models: Models, args: argparse.Namespace) -> None:
     """Puts what is made of one corpus' models into the results file."""
-    if not models or (analysis.against_lin and BASELINE not in models):
-        say(f"{path.stem} on {corpus.name}: left out, as the models that it needs failed")
+    if not models or (name == "table4" and BASELINE not in models):
+        say(f"{name} on {corpus.name}: left out, as the models that it needs failed")
         return
-    command, analysed = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]]), {"analysis_commit": commit()}
-
-    def figure(work: Work, **values) -> Dict:
-        origin = {**work.run.finished()["provenance"], **analysed}
-        return results.figure(work.row, work.run, origin, command, **values, paper=None)
-
-    say(f"{path.stem} on {corpus.name}")
+    say(f"{name} on {corpus.name}")
+    command = shlex.join(["bash", f"scripts/{args.program}", *sys.argv[2:]])
     models = dict(sorted(models.items(), key=lambda item: item[0] != BASELINE))  # lin is the first
-    figures = analysis.make(corpus, models, figure, args.results)
-    results.add(path, figures, [row.name for row in load_table("table3").rows])
-    if analysis.plot is not None:
-        analysis.plot(corpus, args.profile, args.results)
+    figures = ANALYSES[name](corpus, models, partial(figure, command, commit()), args.results)
+    results.add(args.results / f"{name}.json", figures, [row.name for row in load_table("table3").rows])
+    if name == "linear_weight":
+        plot_weights(corpus, args.profile, args.results)
+
+
+def figure(command: str, analysed: str, model: Step, **values) -> Dict:
+    """The object of one figure; ``analysed`` is the commit that it was made at."""
+    origin = {**model.run.finished()["provenance"], "analysis_commit": analysed}
+    return results.figure(model.row, model.run, origin, command, **values, paper=None)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, List, Sequence, TextIO
@@ -58,17 +59,17 @@ class Progress:
 
 
 @contextmanager
-def shown(progress: Progress, screen: TextIO) -> Iterator[None]:
-    """Prints the progress of a training in this process every few seconds."""
+def shown(progress: Progress, screen: TextIO, label: str) -> Iterator[None]:
+    """Prints the progress of a training in this process every few seconds, the time and a label before it."""
     done = threading.Event()
 
     def show() -> None:
+        ended = False
         with suppress(OSError, ValueError):  # the screen is closed: the training goes on
-            while not done.wait(SECONDS):
+            while not ended:
+                ended = done.wait(SECONDS)
                 for line in progress.lines():
-                    print(line, file=screen)
-            for line in progress.lines():
-                print(line, file=screen)
+                    print(f"{time.strftime('%H:%M:%S')} {label}: {line}" if label else line, file=screen)
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

@@ -5,13 +5,13 @@ from typing import Dict, List, Mapping, Sequence
 
 from .files import exclusive, read_json, write_json
 from .runs import Run
-from .tables import Row, Table
+from .tables import Row
 
 RUN_KEY = ("name", "corpus", "data", "profile", "seed", "config")
 KEY = (*RUN_KEY, "split", "metric", "baseline")
 
 
-def figures(table: Table, row: Row, run: Run, record: Dict) -> List[Dict]:
+def figures(row: Row, run: Run, record: Dict) -> List[Dict]:
     """The objects of one run; a figure's command is its own, or in older records the run's."""
     measured_on_test = {metric["metric"] for metric in record["metrics"] if metric["split"] == "test"}
     objects = []

@@ -17,6 +17,7 @@ from filelock import FileLock
 from ..analysis.measurement import commit, provenance
 from ..analysis.model_state import learned_values, model_state, training_seconds, updates
 from ..analysis.training_log import read_curves
+from ..word_counts import unigram_perplexities
 from . import training
 from .commands import Failed, last_line
 from .data import Corpus
@@ -138,28 +139,19 @@ class Run:
             write_json(start, begun)
         return begun
 
-    def train(self) -> Dict:
-        """Begins the training in this process, or continues it; what it was begun with.
+    def execute(self, label: str = "") -> None:
+        """Trains, or goes on training, and evaluates in this process, which must hold the lock; ``label`` begins the
+        lines of its progress.
 
         Raises:
-            Failed: fairseq-train did.
+            Failed: a command did.
             ValueError: as :meth:`begin`.
         """
         begun = self.begin()
         # an optimizer that the profile has changed since can't read the other's state
         optimizer = option_value(shlex.split(begun["arguments"]), "--optimizer")
         own = (*self.options, "--seed", str(self.seed), "--optimizer", optimizer)
-        training.train(training.command(self.corpus, self.profile, own, self.folder), self.folder)
-        return begun
-
-    def execute(self) -> Dict:
-        """Trains, or goes on training, and evaluates in this process, which must hold the lock.
-
-        Raises:
-            Failed: a command did.
-            ValueError: as :meth:`begin`.
-        """
-        begun = self.train()
+        training.train(training.command(self.corpus, self.profile, own, self.folder), self.folder, label)
         metrics = []
         for split in ("valid", "test") if self.corpus.kind == "lm" else ("test",):
             made = {"command": self.command(self.evaluation(split))}
@@ -167,9 +159,7 @@ class Run:
             for metric in EVALUATIONS[self.corpus.kind](self.corpus, checkpoint, split, log):
                 metric.pop("words", None)
                 metrics.append({**metric, **made})
-        record = self.record(metrics, begun)
-        write_json(self.result, record)
-        return record
+        write_json(self.result, self.record(metrics, begun))
 
     def measurement(self, name: str, options: Sequence[str]) -> Tuple[List[str], Path]:
         """The command of one of ``MEASURES``, and the file for what it measures with these files."""
@@ -235,6 +225,21 @@ class Run:
             "words_per_second": statistics.median(speeds) if speeds else None,
             **({"learned": learned} if learned else {}),
         }
+
+
+class UnigramRun(Run):
+    """The perplexity of words drawn by their frequency in training, as a run without a training."""
+
+    def arguments(self) -> str:
+        return ""
+
+    def execute(self, label: str = "") -> None:
+        perplexities = unigram_perplexities(self.corpus.binarised)
+        command = f"fairseq_kernels.word_counts.unigram_perplexities({str(self.corpus.binarised)!r})"
+        shared = {"metric": "ppl", "command": command}
+        metrics = [{"split": s, **shared, "value": perplexities[s]} for s in ("valid", "test") if s in perplexities]
+        origin = {**provenance(), "data": self.corpus.fingerprint}
+        write_json(self.result, {"metrics": metrics, "provenance": origin, "curves": {}})
 
 
 def curves(training: Curves, valid: Curves) -> Dict[str, Curves]:

@@ -33,15 +33,15 @@ def command(corpus: Corpus, profile: str, options: Sequence[str], folder: Path) 
     return [*own, *fairseq_arguments(corpus.kind, profile, options)]
 
 
-def train(arguments: List[str], folder: Path) -> None:
-    """Runs fairseq-train, or continues it, in this process; a finished training stays as it is.
+def train(arguments: List[str], folder: Path, label: str = "") -> None:
+    """Runs fairseq-train, or continues it, in this process; a finished training stays as it is. ``label`` begins the
+    lines of progress, after the time of day.
 
     Raises:
         Failed: it ended with an error, or without a checkpoint.
     """
     log = folder / "train.log"
-    progress = Progress(log, arguments)
-    with output_to(log) as screen, shown(progress, screen):
+    with output_to(log) as screen, shown(Progress(log, arguments), screen, label):
         from fairseq_cli.train import cli_main  # logs to what is the output now
 
         call(lambda: cli_main(modify_parser=short_errors), arguments, log)

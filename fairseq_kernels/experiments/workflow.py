@@ -1,7 +1,4 @@
-"""Runs a table's rows through Snakemake, shows their progress, and writes down each as it is done.
-
-``scripts/table.sh`` calls it.
-"""
+"""Runs a table's rows through Snakemake. ``scripts/table.sh`` calls it."""
 
 import argparse
 import ctypes
@@ -16,7 +13,7 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from filelock import FileLock, Timeout
@@ -25,17 +22,15 @@ from ..errors import one_line_errors
 from . import results
 from .commands import last_line
 from .data import KINDS, Corpus
-from .files import exclusive, write_json
-from .jobs import job
+from .files import exclusive
 from .profiles import profiles
-from .progress import SECONDS, Progress
-from .runs import Run
+from .runs import Run, UnigramRun
 from .searched import SEARCHED, row_options, searched_on
+from .step import Step, say, write_plan
 from .tables import Row, Table, checkout, load_table
 from .training import default_profile
-from .unigram import UnigramRun
 
-WAIT = 1.0  # seconds between two looks at the runs
+WAIT = 1.0  # seconds between two looks at a run that another process has
 GRACE = 30  # seconds that Snakemake has to end in, when it is stopped
 LIBC = ctypes.CDLL(None)
 SNAKEFILE = Path(__file__).with_name("Snakefile")
@@ -52,172 +47,69 @@ NOT_AFTER = {
 }
 
 
-class Work(NamedTuple):
-    """A row, and one of its runs."""
-
-    row: Row
-    run: Run
-
-    @property
-    def label(self) -> str:
-        return f"{self.row.name} on {self.run.corpus.name}, seed {self.run.seed}"
-
-
-class Workflow:
-    """Rows of one table.
+def run_steps(steps: Sequence[Step], jobs: int, profile: Optional[Path] = None) -> Dict[str, str]:
+    """Runs what isn't done, and waits for what other processes have; why steps failed, by their labels.
 
     Args:
-        table: the table.
-        work: its runs.
-        results_folder: where ``TABLE.json`` and ``curves/TABLE.json`` are.
-        measures: names of ``runs.MEASURES`` with their options.
         jobs: how many at a time.
         profile: folder of a Snakemake profile, for a cluster; else everything runs on this machine.
     """
+    failed: Dict[str, str] = {}
 
-    def __init__(
-        self,
-        table: Table,
-        work: Sequence[Work],
-        results_folder: Path,
-        measures: Mapping[str, Sequence[str]],
-        jobs: int,
-        profile: Optional[Path] = None,
-    ):
-        self.table, self.work, self.measures, self.jobs, self.profile = table, list(work), measures, jobs, profile
-        self.path = results_folder / f"{table.name}.json"
-        self.curves = results_folder / "curves" / f"{table.name}.json"
-        self.failed: Dict[str, str] = {}
+    def undone(steps: Sequence[Step]) -> List[Step]:
+        left = []
+        for step in steps:
+            try:
+                left += [] if step.collect() else [step]
+            except (ValueError, OSError) as error:
+                failed[step.label] = str(error)
+                say(f"{step.label}: failed: {error}")
+        return left
 
-    @property
-    def done(self) -> List[Work]:
-        """After :meth:`run`, what is trained."""
-        return [work for work in self.work if work.label not in self.failed]
-
-    def run(self) -> None:
-        """All rows; those that another process has are waited for."""
-        left = [work for work in self.work if not self.collect(work)]
-        if left:
-            say(f"{len(left)} to run, {self.jobs} at a time; logs: train.log in the folders in {left[0].run.root}")
-        while left:
-            with own_folder(left[0].run.root) as folder:
-                busy = Pass(self, folder, left).run()
-            for work in busy:
-                with work.run.lock().acquire(timeout=-1, poll_interval=WAIT):
-                    pass
-            left = [work for work in busy if not self.collect(work)]
-
-    def steps(self, run: Run) -> List[Tuple[str, Sequence[str]]]:
-        """What is measured of a run."""
-        own = run.corpus.kind == "lm" and not isinstance(run, UnigramRun) and "--stock" not in run.options
-        return list(self.measures.items()) if own else []
-
-    def collect(self, work: Work) -> bool:
-        """Puts what is there of a run into the results; whether that is all, or the run has failed."""
-        try:
-            record = work.run.finished()
-            if record is None:
-                return False
-            measured = [work.run.measured(*step) for step in self.steps(work.run)]
-            record["metrics"] += [metric for metrics in measured for metric in metrics]
-            results.add(self.path, results.figures(self.table, work.row, work.run, record), self.order)
-            results.add_curves(self.curves, work.row.name, work.run, record)
-        except (ValueError, OSError) as error:
-            self.fail(work, str(error))
-            return True
-        if all(measured):
-            say(f"{work.label}: {shown(record)}")
-        return all(measured)
-
-    @property
-    def order(self) -> List[str]:
-        return [row.name for row in self.table.rows]
-
-    def fail(self, work: Work, why: str) -> None:
-        self.failed[work.label] = why
-        say(f"{work.label}: failed: {why}")
+    left = undone(steps)
+    if left:
+        say(f"{len(left)} to run, {jobs} at a time; logs: train.log in the folders in {left[0].run.root}")
+    while left:
+        with own_folder(left[0].run.root) as folder:
+            snakemake(folder, left, jobs, profile)
+            busy = [step for number, step in enumerate(left) if (folder / f"{number}.busy").exists()]
+            for number, step in enumerate(left):
+                said, done = (folder / f"{number}.{kind}" for kind in ("failed", "done"))
+                if step not in busy and not done.exists():
+                    logs = f"Snakemake's last line: {last_line(folder / 'log')}; logs: {folder / 'log'}, {step.run.log}"
+                    killed = f"ended without a word, killed or with the disk full ({logs})"
+                    failed[step.label] = said.read_text() if said.exists() else killed
+                    if profile is not None or not said.exists():  # on this machine the step has said it
+                        say(f"{step.label}: failed: {failed[step.label]}")
+        for step in busy:
+            say(f"{step.label}: another process has {step.run.folder}; it is waited for")
+            with step.run.lock().acquire(timeout=-1, poll_interval=WAIT):
+                pass
+        left = undone(busy)
+    return failed
 
 
-class Pass:
-    """A call of Snakemake for some runs.
-
-    Args:
-        workflow: what they belong to.
-        folder: for its files; no other process has it.
-        work: the runs.
-    """
-
-    def __init__(self, workflow: Workflow, folder: Path, work: Sequence[Work]):
-        self.workflow, self.folder, self.log = workflow, folder, folder / "snakemake.log"
-        self.jobs: List[Dict] = []
-        self.works: List[Work] = []  # what each job belongs to
-        for each in work:
-            first = len(self.jobs)
-            self.jobs.append(job(each.run))
-            self.jobs += [job(each.run, step, [first]) for step in workflow.steps(each.run)]
-            self.works += [each] * (len(self.jobs) - first)
-
-    def command(self) -> List[str]:
-        threads = threads_of(self.workflow.jobs)
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--directory", str(self.folder)]
-        # what is done is said by files of ours, each renamed into its place: nothing is incomplete or out of date
-        command += ["--nolock", "--ignore-incomplete", "--keep-incomplete", "--drop-metadata", "--keep-going"]
-        command += ["--rerun-triggers", "input", "--nocolor", "--config", f"threads={threads}"]
-        if self.workflow.profile is not None:
-            return [*command, "--workflow-profile", str(self.workflow.profile.resolve())]
-        return [*command, "--cores", str(self.workflow.jobs * threads)]
-
-    def run(self) -> List[Work]:
-        """Runs them; those that other processes have."""
-        (self.folder / "outcomes").mkdir()
-        here = devices(self.workflow.jobs) if self.workflow.profile is None else []  # a cluster gives a job its own
-        write_json(self.folder / "jobs.json", {"cwd": os.getcwd(), "devices": here, "jobs": self.jobs})
-        progress = {each.label: Progress(each.run.log, shlex.split(each.run.arguments())) for each in self.works}
-        with open(self.log, "w") as log:
-            process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=die_with_parent,
-            )  # fmt: skip
-        outcomes: Dict[int, str] = {}
-        try:
-            last = time.monotonic()
-            while True:
-                ended = process.poll() is not None
-                self.look(outcomes)
-                if ended:
-                    break
-                if time.monotonic() > last + SECONDS:
-                    last = time.monotonic()
-                    for each in self.works:
-                        for line in progress[each.label].lines():
-                            say(f"{each.label}: {line}")
-                time.sleep(WAIT)
-        finally:
-            stop(process, gently=self.workflow.profile is not None)
-        return self.ended(outcomes)
-
-    def look(self, outcomes: Dict[int, str]) -> None:
-        """Notes what has become of steps since the last look."""
-        for number, work in enumerate(self.works):
-            for kind in ("done", "failed", "busy"):
-                path = self.folder / "outcomes" / f"{number}.{kind}"
-                if number not in outcomes and path.is_file():
-                    outcomes[number] = kind
-                    if kind == "done":
-                        self.workflow.collect(work)
-                    elif kind == "failed":
-                        self.workflow.fail(work, path.read_text())
-                    else:
-                        say(f"{work.label}: another process has {work.run.folder}; it is waited for")
-
-    def ended(self, outcomes: Dict[int, str]) -> List[Work]:
-        """Fails the runs without an outcome, but for what comes after another's; those that are busy."""
-        busy = [work for number, work in enumerate(self.works) if outcomes.get(number) == "busy"]
-        for number, work in enumerate(self.works):
-            if number not in outcomes and work not in busy and work.label not in self.workflow.failed:
-                said = f"Snakemake's last line: {last_line(self.log)}; logs: {self.log}, {work.run.log}"
-                self.workflow.fail(work, f"ended without a word, killed or with the disk full ({said})")
-        return list({work.label: work for work in busy}.values())
+def snakemake(folder: Path, steps: List[Step], jobs: int, profile: Optional[Path]) -> None:
+    """Calls Snakemake for the steps, once, with a folder of its own."""
+    here = devices(jobs) if profile is None else []  # a cluster gives a job its own
+    write_plan(folder, steps, here)
+    threads = threads_of(jobs)
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--directory", str(folder)]
+    # what is done is said by files of ours, each renamed into its place: nothing is incomplete or out of date
+    command += ["--nolock", "--ignore-incomplete", "--keep-incomplete", "--drop-metadata", "--keep-going"]
+    command += ["--rerun-triggers", "input", "--nocolor", "--config", f"threads={threads}", f"steps={len(steps)}"]
+    if profile is None:
+        command += ["--cores", str(jobs * threads)]
+    else:
+        command += ["--workflow-profile", str(profile.resolve())]
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True, preexec_fn=die_with_parent
+        )
+    try:
+        process.wait()
+    finally:
+        stop(process, gently=profile is not None)
 
 
 @contextmanager
@@ -247,30 +139,11 @@ def die_with_parent() -> None:
 
 def stop(process: subprocess.Popen, gently: bool) -> None:
     """Ends Snakemake and its jobs on this machine; ``gently`` first, so that it cancels those on a cluster."""
-    if process.poll() is None and gently:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            pass
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in [signal.SIGINT] * gently + [signal.SIGTERM, signal.SIGKILL]:
         if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
+            with suppress(subprocess.TimeoutExpired):
+                process.send_signal(number) if number == signal.SIGINT else os.killpg(process.pid, number)
                 process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                pass
-
-
-def say(text: str) -> None:
-    """A line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
-def shown(record: Dict) -> str:
-    """A record's figures in one line."""
-    chosen = [m for m in record["metrics"] if not m["metric"].startswith("pi_")]
-    return ", ".join(f"{m['split']} {m['metric']} {m['value']:g}" for m in chosen)
 
 
 def gpus() -> List[str]:
@@ -314,19 +187,42 @@ def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED
     return options
 
 
-def runs_of(rows: Sequence[Row], corpora: Sequence[Corpus], args: argparse.Namespace) -> List[Work]:
-    """The rows on each corpus with each seed; the unigram on text of one language, once."""
-    work = []
-    for corpus in corpora:
+def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> List[Step]:
+    """The rows on each corpus with each seed; the unigram on text of one language, once.
+
+    Raises:
+        ValueError: of the data, of what searches have found, of files with results, or there is no Snakemake.
+    """
+    if importlib.util.find_spec("snakemake") is None:
+        how = "pip install '.[tables]' in a clone" if sys.version_info >= (3, 11) else "it wants Python 3.11 or newer"
+        raise ValueError(f"tables need Snakemake: {how}")
+    for path in (args.results / f"{table.name}.json", args.results / "curves" / f"{table.name}.json"):
+        results.load(path)  # not only when there is something to add
+    measures = {name: [] for name in table.measures}
+    if args.simlex is not None:
+        measures["simlex"] = ["--simlex", str(args.simlex)]
+    steps = []
+    for corpus in map(Corpus.at, args.data):
+        corpus.check()
+        if args.profile not in profiles(corpus.kind):
+            known = ", ".join(profiles(corpus.kind))
+            raise ValueError(f"--profile {args.profile} is not for {KINDS[corpus.kind]}; choose from {known}")
         for seed in args.seeds:
             for row in rows:
-                if not row.unigram:
-                    options = options_of(row, corpus, args.profile, args.searched)
-                    if options is not None:
-                        work.append(Work(row, Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)))
-                elif corpus.kind == "lm" and seed == args.seeds[0]:  # its own is always 1: there is no chance in it
-                    work.append(Work(row, UnigramRun(corpus, args.profile, ("unigram",), 1, args.save_dir)))
-    return work
+                run = run_of(row, corpus, seed, args)
+                own = corpus.kind == "lm" and not row.unigram and "--stock" not in row.options
+                steps += [Step(table, row, run, measures if own else {}, args.results)] if run else []
+    return steps
+
+
+def run_of(row: Row, corpus: Corpus, seed: int, args: argparse.Namespace) -> Optional[Run]:
+    """None where the row can't be on this corpus, or has no chance in it and is there with another seed."""
+    if not row.unigram:
+        options = options_of(row, corpus, args.profile, args.searched)
+        return options and Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)
+    if corpus.kind == "lm" and seed == args.seeds[0]:
+        return UnigramRun(corpus, args.profile, ("unigram",), 1, args.save_dir)
+    return None
 
 
 def parse_with_extra(
@@ -400,31 +296,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def run_table(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Workflow:
-    """Trains and evaluates the rows as the arguments say.
-
-    Raises:
-        ValueError: of the data, of what searches have found, of files with results, or there is no Snakemake.
-    """
-    corpora = [Corpus.at(folder) for folder in args.data]
-    for corpus in corpora:
-        corpus.check()
-        if args.profile not in profiles(corpus.kind):
-            known = ", ".join(profiles(corpus.kind))
-            raise ValueError(f"--profile {args.profile} is not for {KINDS[corpus.kind]}; choose from {known}")
-    measures = {name: [] for name in table.measures}
-    if args.simlex is not None:
-        measures["simlex"] = ["--simlex", str(args.simlex)]
-    if importlib.util.find_spec("snakemake") is None:
-        how = "pip install '.[tables]' in a clone" if sys.version_info >= (3, 11) else "it wants Python 3.11 or newer"
-        raise ValueError(f"tables need Snakemake: {how}")
-    workflow = Workflow(table, runs_of(rows, corpora, args), args.results, measures, args.jobs, args.workflow_profile)
-    for path in (workflow.path, workflow.curves):
-        results.load(path)  # not only when there is something to add
-    workflow.run()
-    return workflow
-
-
 def end(program: str, failed: Collection[str]) -> None:
     """Ends the program with an error where something has failed."""
     if failed:
@@ -436,12 +307,13 @@ def main() -> None:
         table = load_table(sys.argv[1])
         args = parse(sys.argv[1:])
         rows = table.chosen(args.rows)
+        steps = steps_of(table, rows, args)
     with interruptible(args.program):
-        with one_line_errors():
-            workflow = run_table(table, rows, args)
-    if workflow.path.is_file():
-        print(f"figures: {workflow.path}")
-    end(args.program, workflow.failed)
+        failed = run_steps(steps, args.jobs, args.workflow_profile)
+    figures = args.results / f"{table.name}.json"
+    if figures.is_file():
+        print(f"figures: {figures}")
+    end(args.program, failed)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ from filelock import Timeout
 
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
-from fairseq_kernels.experiments import jobs, mixtures, results, runs, tables, workflow
+from fairseq_kernels.experiments import mixtures, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
 from fairseq_kernels.experiments.progress import Progress
 from fairseq_kernels.experiments.report import html, load_chapters, markdown
 from fairseq_kernels.experiments.runs import Run
 from fairseq_kernels.experiments.searched import add_searched
+from fairseq_kernels.experiments.step import Step
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
-from fairseq_kernels.experiments.workflow import Work, Workflow, interruptible, main, options_of, runs_of
+from fairseq_kernels.experiments.workflow import interruptible, main, options_of, run_of, run_steps
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
 SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
@@ -356,13 +357,13 @@ def test_disk_full(corpus, uninterrupted, small_disk):
     again(corpus, small_disk, uninterrupted)
 
 
-def test_a_failing_row_stops_no_other(corpus, tmp_path, capsys):
+def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd):
     rows = (Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2")), Row("good", ("--kernels", "lin")))
-    work = [Work(row, Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs")) for row in rows]
-    table = Workflow(Table("table1", "", "", rows), work, tmp_path / "results", {}, 2)
-    table.run()
-    assert list(table.failed) == ["bad on toy, seed 1"] and "lin.p" in table.failed["bad on toy, seed 1"]
-    assert table.done == work[1:]
+    runs_ = [Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs") for row in rows]
+    table = Table("table1", "", "", rows)
+    failed = run_steps([Step(table, row, run, {}, tmp_path / "results") for row, run in zip(rows, runs_)], 2)
+    assert list(failed) == ["bad on toy, seed 1"] and "lin.p" in failed["bad on toy, seed 1"]
+    assert capfd.readouterr().out.count("bad on toy, seed 1: failed: ") == 1
     assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
 
 
@@ -523,11 +524,11 @@ def test_threads_and_devices(monkeypatch):
 
 
 def test_each_process_has_a_device_of_its_own(tmp_path):
-    first = jobs.free_device(tmp_path, ["0", "1", "0"])
-    second, third = (jobs.free_device(tmp_path, ["0", "1", "0"]) for _ in range(2))
+    first = step.free_device(tmp_path, ["0", "1", "0"])
+    second, third = (step.free_device(tmp_path, ["0", "1", "0"]) for _ in range(2))
     assert [device for _, device in (first, second, third)] == ["0", "1", "0"]
     second[0].release()
-    assert jobs.free_device(tmp_path, ["0", "1", "0"])[1] == "1"
+    assert step.free_device(tmp_path, ["0", "1", "0"])[1] == "1"
 
 
 def test_progress(tmp_path):
@@ -548,20 +549,21 @@ def test_progress(tmp_path):
     assert progress.lines() == []
 
 
-def test_seeds_and_corpora(corpus, mt_data, tmp_path):
+def test_seeds_and_corpora(corpus, mt_data):
     """Each row with each seed; the unigram once, and not for translation."""
 
     class Arguments:
         seeds, profile, extra, save_dir, searched = [1, 2], "cpu", (), Path("runs"), Path("none")
 
     rows = [Row("unigram", unigram=True), Row("lin", ("--kernels", "lin"))]
-    work = runs_of(rows, [Corpus.at(corpus), Corpus.at(mt_data)], Arguments)
-    assert [(w.row.name, w.run.corpus.kind, w.run.seed) for w in work] == [
-        ("unigram", "lm", 1), ("lin", "lm", 1), ("lin", "lm", 2), ("lin", "mt", 1), ("lin", "mt", 2),
+    here, there = Corpus.at(corpus), Corpus.at(mt_data)
+    found = [run_of(row, each, seed, Arguments) for each in (here, there) for seed in (1, 2) for row in rows]
+    assert [run and (run.corpus.kind, run.seed) for run in found] == [
+        ("lm", 1), ("lm", 1), None, ("lm", 2), None, ("mt", 1), None, ("mt", 2),
     ]  # fmt: skip
-    assert len({w.run.folder for w in work}) == 5
+    assert len({run.folder for run in found if run}) == 5
     Arguments.seeds = [2, 3]
-    assert [w.run.seed for w in runs_of(rows[:1], [Corpus.at(corpus)], Arguments)] == [1]  # the same one
+    assert run_of(rows[0], here, 2, Arguments).seed == 1  # the same one
 
 
 def test_rows_for_one_kind_of_text(corpus, mt_data, capsys):
