@@ -1,7 +1,5 @@
 """Which of several close words comes next? Gao et al. (2019, section 4.5 and Table 4), at every word of a text.
 
-python -m fairseq_kernels.analysis.disambiguation DATA_BIN lin=CHECKPOINT mixbig=CHECKPOINT ... [--out FOLDER]
-
 Clusters of close words come from the inner products of the lin model's word vectors, as in the paper. Wherever the text
 has a word of a cluster, each model chooses among the cluster's words: its probabilities, renormalised in the cluster,
 give its choice and the log-likelihood of the text's word.
@@ -9,16 +7,14 @@ give its choice and the log-likelihood of the text's word.
 Words of one line are not independent of each other. So the intervals of differences come from resampling lines, each
 with all its words, the same lines for both models; the lines count as independent. They tell of this text, not of other
 trainings of the models. And since the clusters are what this one lin model finds close, another lin model may do better
-in them too: one with another seed, given as a further NAME=CHECKPOINT, is the control.
+in them too: one with another seed is the control. ``scripts/table4.sh`` calls it.
 
 A model that is better everywhere is better in clusters, too. So the same words are also put into random clusters, each
 word in the place of one of about its frequency: only what a model gains in close clusters beyond these, as a share of
 lin's loss in each, is disambiguation of close words.
 """
 
-import argparse
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -32,8 +28,7 @@ from torch import Tensor
 
 from ..output_layers import GeneralizedSoftmax
 from .markdown import escaped, markdown_table
-from .measurement import provenance
-from .reading import Reading, named_checkpoint, read
+from .reading import Reading, read
 
 SIZE = 5  # words in a cluster
 NEIGHBOURS = 20  # words of about the same frequency
@@ -42,7 +37,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 DRAWN = 1 << 21  # lines drawn at a time in resampling: 16 MiB
 SHOWN = 10  # clusters in the report; the record has all
-SIMILARITIES = {"inner": "the inner product", "cosine": "the cosine"}
 
 
 def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
@@ -52,23 +46,20 @@ def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
     return torch.tensor(kept[:number], dtype=torch.long)
 
 
-def clusters(weight: Tensor, candidates: Tensor, size: int, number: int, similarity: str = "inner") -> Tensor:
+def clusters(weight: Tensor, candidates: Tensor, size: int, number: int) -> Tensor:
     """Disjoint clusters of close words, the tightest first.
 
-    Greedy: of the candidates, the one with the greatest mean similarity to its ``size - 1`` nearest others makes a
+    Greedy: of the candidates, the one with the greatest mean inner product with its ``size - 1`` nearest others makes a
     cluster with these; its words are candidates no longer; and so on.
 
     Args:
         weight: projection matrix (V, d).
         candidates: words (C,), at least ``number * size``.
-        similarity: ``"inner"``, the inner product, or ``"cosine"``.
 
     Returns:
         words (number, size); in each cluster the centre, then the others from near to far.
     """
     vectors = weight[candidates].double()
-    if similarity == "cosine":
-        vectors = torch.nn.functional.normalize(vectors, dim=1)
     similarities = vectors @ vectors.T
     similarities.fill_diagonal_(-torch.inf)
     found = []
@@ -196,23 +187,20 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
     return found
 
 
-def lin_clusters(
-    reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int, similarity: str
-) -> Tensor:
+def lin_clusters(reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int) -> Tensor:
     """:func:`clusters` of a lin model's frequent words; by default of half of them."""
     if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
         raise SystemExit(
-            f"error: {model} is not a model with the kernel lin alone, whose word vectors make the clusters; give one "
-            "trained with --kernels lin first"
+            f"error: {model} is not a model with the kernel lin alone, whose word vectors make the clusters"
         )
     candidates = frequent_words(reading.dictionary, vocabulary)
     number = number or max(1, len(candidates) // (2 * size))
     if number * size > len(candidates):
         raise SystemExit(
-            f"error: {number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give fewer "
-            "--clusters, a smaller --size or, where the dictionary has more words, a larger --vocabulary"
+            f"error: {number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give a "
+            "larger text"
         )
-    return clusters(reading.layer.weight, candidates, size, number, similarity)
+    return clusters(reading.layer.weight, candidates, size, number)
 
 
 def summary(reading: Reading, checkpoint: Path, own: Answers, own_random: Answers) -> Dict:
@@ -234,7 +222,6 @@ def compare(
     size: int = SIZE,
     number: Optional[int] = None,
     vocabulary: int = 2000,
-    similarity: str = "inner",
     examples: int = 5,
     seed: int = 1,
 ) -> Dict:
@@ -243,13 +230,13 @@ def compare(
     Args:
         data: data-bin folder.
         checkpoints: by the models' names.
-        size, number, similarity: of the clusters; see :func:`clusters`. By default they take half of ``vocabulary``.
+        size, number: of the clusters; see :func:`clusters`. By default they take half of ``vocabulary``.
         vocabulary: the clusters' words are among this many most frequent ones.
         examples: sentences in each direction.
         seed: of the bootstrap and of the random clusters.
 
     Returns:
-        The record that ``--out`` writes. Each of ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
+        A record. Each of its ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
         clusters, ``random_log_likelihood`` in random ones, and its ``perplexity`` on the whole text. All but the
         baseline have ``differences`` from it, :func:`gain_beyond_random` and, by the name of the model that is right
         where the other is wrong, ``alone_right``: how often, and examples.
@@ -259,13 +246,13 @@ def compare(
     """
     baseline, *others = checkpoints
     first = read(checkpoints[baseline], data, split)
-    found = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary, similarity)
+    found = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary)
     asked = questions(first, found)
     lines = len(asked.lines.unique())
     if lines < 2:
         raise SystemExit(
             f"error: the {len(found)} clusters' words are in {lines} lines of {split} in {data}, resampling needs two; "
-            "give more --clusters or another --split"
+            "give a larger text"
         )
     counts = torch.tensor(first.dictionary.count)
     asked_random = questions(first, shuffled(found, counts, seed))  # at the same positions: the words are the same
@@ -292,7 +279,7 @@ def compare(
     return {
         "data": str(data),
         "split": split,
-        "settings": {"size": size, "vocabulary": vocabulary, "similarity": similarity, "seed": seed},
+        "settings": {"size": size, "vocabulary": vocabulary, "similarity": "inner", "seed": seed},
         "resamples": RESAMPLES,
         "confidence": CONFIDENCE,
         "words": len(first.words),
@@ -300,7 +287,6 @@ def compare(
         "lines": lines,
         "models": models,
         "clusters": [[first.dictionary[word] for word in cluster] for cluster in found.tolist()],
-        "provenance": provenance(),
     }
 
 
@@ -309,8 +295,8 @@ def report(record: Dict) -> str:
     settings = record["settings"]
     baseline, *others = record["models"]
     lines = [
-        f"{len(record['clusters'])} clusters of {settings['size']} words, by {SIMILARITIES[settings['similarity']]} of "
-        f"{baseline}'s vectors of at most {settings['vocabulary']:,} frequent words; {record['positions']:,} of "
+        f"{len(record['clusters'])} clusters of {settings['size']} words, by the inner product of {baseline}'s "
+        f"vectors of at most {settings['vocabulary']:,} frequent words; {record['positions']:,} of "
         f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
         "Accuracy (%) and mean log-likelihood (nats) are within the clusters; the gain is the share of "
         f"{baseline}'s loss in them that a model saves, less the same in random clusters of these words. In brackets: "
@@ -358,50 +344,3 @@ def interval(difference: Dict, unit: float, digits: int) -> str:
     """``+0.12 [-0.30, +0.54]``."""
     mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
-
-
-def at_least(minimum: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {minimum}")
-        return int(text)
-
-    return number
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.disambiguation", description=__doc__)
-    parser.add_argument("data", type=Path, help="data-bin folder of the models' training")
-    parser.add_argument("models", nargs="+", type=named_checkpoint, metavar="NAME=CHECKPOINT", help="lin's first")
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--size", type=at_least(2), default=SIZE, help=f"words in a cluster ({SIZE})")
-    parser.add_argument(
-        "--clusters", dest="number", type=at_least(1), metavar="NUMBER", help="how many (of half of the words: 200)"
-    )
-    parser.add_argument(
-        "--vocabulary", type=at_least(1), default=2000, help="their words are among this many most frequent ones (2000)"
-    )
-    parser.add_argument("--similarity", choices=SIMILARITIES, default="inner", help="of word vectors (inner)")
-    parser.add_argument("--examples", type=at_least(0), default=5, help="sentences in each direction (5)")
-    parser.add_argument("--seed", type=at_least(0), default=1, help="of the bootstrap and of the random clusters (1)")
-    parser.add_argument("--out", type=Path, help="folder for disambiguation.json and disambiguation.md")
-    args = vars(parser.parse_args())
-    models, out = args.pop("models"), args.pop("out")
-    if len(dict(models)) < max(2, len(models)):
-        given = ", ".join(name for name, _ in models)
-        parser.error(f"models {given}: give two or more, lin's first, each with a name of its own")
-    if out:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            parser.error(f"can't make --out {out} ({error.strerror}); give a folder that you may write to")
-    record = compare(checkpoints=dict(models), **args)
-    print(report(record), end="")
-    if out:
-        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-        (out / "disambiguation.json").write_text(text, encoding="utf-8")
-        (out / "disambiguation.md").write_text(report(record), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

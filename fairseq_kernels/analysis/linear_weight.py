@@ -1,11 +1,9 @@
 """Where the weight of lin goes in a mixture: "the linear components consistently receive a total weight above 50%"
 (Gao et al. 2019, section 4.4). By position in the line, by frequency of the word, and as a distribution.
 
-python -m fairseq_kernels.analysis.linear_weight DATA_BIN NAME=CHECKPOINT ... [--split test] [--out FOLDER]
+``scripts/linear_weight.sh`` calls it.
 """
 
-import argparse
-import json
 from pathlib import Path
 from typing import Dict, List
 
@@ -15,7 +13,7 @@ import torch
 from ..output_layers import GeneralizedSoftmax
 from ..word_counts import word_counts
 from .plotting import file_pyplot
-from .reading import Reading, named_checkpoint, read
+from .reading import Reading, read
 
 CHUNK = 4096  # words whose weights are computed at a time
 LAST_POSITION = 20  # this one and all after it are one row
@@ -115,30 +113,3 @@ def plot(mixtures: Dict[str, Dict], path: Path) -> None:
     axes[0].legend(loc="lower left")
     figure.savefig(path)
     pyplot.close(figure)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.linear_weight", description=__doc__)
-    parser.add_argument("data", type=Path, help="data-bin folder of the training")
-    parser.add_argument("mixtures", nargs="+", type=named_checkpoint, metavar="NAME=CHECKPOINT")
-    parser.add_argument("--split", default="test", help="whose words (default: test)")
-    parser.add_argument("--out", type=Path, help="folder for linear_weight.json and linear_weight.svg")
-    args = parser.parse_args()
-    checkpoints = dict(args.mixtures)
-    if len(checkpoints) < len(args.mixtures):
-        given = " ".join(f"{name}={path}" for name, path in args.mixtures)
-        parser.error(f"{given}: a NAME occurs twice; give each checkpoint one of its own")
-    try:
-        if args.out:
-            args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {args.out}: {error.strerror}; give a folder that you may write to")
-    mixtures = {name: linear_weight(args.data, path, args.split) for name, path in checkpoints.items()}
-    print(table(mixtures))
-    if args.out:
-        (args.out / "linear_weight.json").write_text(json.dumps(mixtures, indent=1) + "\n")
-        plot(mixtures, args.out / "linear_weight.svg")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,8 @@
 """A language model reads a text: its context vector before every word."""
 
-import argparse
 import logging
 from pathlib import Path
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -74,11 +73,3 @@ def positions(words: Tensor, task) -> Tensor:
     starts = torch.zeros_like(places)
     starts[1:][words[:-1] == task.target_dictionary.eos()] = places[1:][words[:-1] == task.target_dictionary.eos()]
     return places - starts.cummax(0).values
-
-
-def named_checkpoint(text: str) -> Tuple[str, Path]:
-    """``NAME=CHECKPOINT`` of a command line, for argparse."""
-    name, _, path = text.partition("=")
-    if not (name and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=CHECKPOINT, such as lin=checkpoints/checkpoint_best.pt")
-    return name, Path(path)

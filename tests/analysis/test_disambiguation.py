@@ -1,13 +1,10 @@
 """Clusters of close words and the models' choices in them against brute force, the intervals, files, mistakes."""
 
-import json
 import math
-import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import binarise
 from fairseq.data import Dictionary
 from fairseq_commands import awaited, later, lm_training
 from trained_models import load
@@ -48,8 +45,7 @@ def test_known_groups():
     assert torch.equal(clusters(weight, torch.arange(12), size=3, number=2), found[:2])
 
 
-@pytest.mark.parametrize("similarity", ["inner", "cosine"])
-def test_greedy_rule(similarity):
+def test_greedy_rule():
     torch.manual_seed(2)
     weight, candidates = torch.randn(40, 5), torch.randperm(40)[:30]
     free, expected = candidates.tolist(), []
@@ -58,8 +54,7 @@ def test_greedy_rule(similarity):
         for word in free:
             rated = []
             for other in free:
-                a, b = weight[word].double(), weight[other].double()
-                value = float(a @ b) / (1 if similarity == "inner" else float(a.norm() * b.norm()))
+                value = float(weight[word].double() @ weight[other].double())
                 rated += [(value, other)] if other != word else []
             rated = sorted(rated, reverse=True)[:3]
             tightness = sum(value for value, _ in rated)
@@ -67,7 +62,7 @@ def test_greedy_rule(similarity):
                 best = tightness, [word, *(other for _, other in rated)]
         expected.append(best[1])
         free = [word for word in free if word not in best[1]]
-    assert clusters(weight, candidates, 4, 7, similarity).tolist() == expected
+    assert clusters(weight, candidates, 4, 7).tolist() == expected
 
 
 def test_frequent_words():
@@ -376,55 +371,24 @@ def test_markdown_keeps_words():
     assert escaped(r"<unk> a*b c_d | \ ` [x]") == r"\<unk\> a\*b c\_d \| \\ \` \[x\]"
 
 
-# the program
+# mistakes
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["disambiguation", *map(str, arguments)])
-    module.main()
-
-
-def test_program(monkeypatch, capsys, tmp_path, lm_data, checkpoints, record):
-    models = [f"{name}={checkpoint}" for name, checkpoint in checkpoints.items()]
-    sizes = ("--size", 3, "--clusters", 4, "--vocabulary", 20, "--examples", 2)
-    run(monkeypatch, lm_data, *models, *sizes, "--out", tmp_path / "new" / "out")
-    written = json.loads((tmp_path / "new" / "out" / "disambiguation.json").read_text())
-    assert written.pop("provenance").keys() == record["provenance"].keys()
-    assert written == {key: value for key, value in record.items() if key != "provenance"}
-    assert (tmp_path / "new" / "out" / "disambiguation.md").read_text() == report(record) == capsys.readouterr().out
-    run(monkeypatch, lm_data, *models, *sizes, "--split", "valid", "--similarity", "cosine", "--seed", 2)
-    assert capsys.readouterr().out != report(record)
-
-
-def test_mistakes(monkeypatch, capsys, tmp_path, lm_data, stock_lm, checkpoints):
+def test_mistakes(tmp_path, lm_data, stock_lm, checkpoints):
     (tmp_path / "text.pt").write_text("no checkpoint")
-    other = tmp_path / "other"
-    other.mkdir()
-    for split in ("train", "valid", "test"):
-        (other / split).write_text("a b\n" * 5)
-    other = binarise(other, "data-bin", "--only-source")
-    lin, mix = (f"{name}={checkpoints[name]}" for name in ("lin", "mix"))
-    few = ("--size", 3, "--clusters", 4)
-    for arguments, said in {
-        (lm_data, lin, checkpoints["mix"]): ["NAME=CHECKPOINT", "checkpoint_last.pt"],
-        (lm_data, lin): ["models lin", "two or more"],
-        (lm_data, lin, lin): ["models lin, lin", "a name of its own"],
-        (lm_data, lin, mix, "--size", 1): ["--size", "'1'", "at least 2"],
-        (lm_data, lin, mix, "--clusters", "many"): ["--clusters", "many", "at least 1"],
-        (lm_data, lin, mix, "--seed", -1): ["--seed", "-1", "at least 0"],
-        (lm_data, lin, mix, "--similarity", "l2"): ["--similarity", "l2", "inner", "cosine"],
-        (lm_data, lin, mix, "--out", tmp_path / "text.pt"): ["--out", "text.pt", "folder"],
-        (lm_data, lin, mix, "--clusters", 200): ["200 clusters of 5 words", "20 most frequent", "--clusters"],
-        (lm_data, mix, lin, *few): [mix, "kernel lin alone", "--kernels lin"],
-        (lm_data, lin, f"mix={tmp_path}/none.pt", *few): ["none.pt", "not found"],
-        (lm_data, lin, f"mix={tmp_path}/text.pt", *few): ["text.pt", "checkpoint"],
-        (lm_data, lin, f"stock={stock_lm.last}", *few): ["checkpoint_last.pt", "fairseq's own model"],
-        (lm_data, lin, mix, *few, "--split", "dev"): ["dev.idx", str(lm_data)],
-        (other, lin, mix, *few): ["24 words", "dictionary 8"],
-    }.items():
+    lin, mix = checkpoints["lin"], checkpoints["mix"]
+    few = {"size": 3, "number": 4}
+    for models, options, said in (
+        ({"lin": lin, "mix": mix}, {"number": 200}, ["200 clusters of 5 words", "20 most frequent"]),
+        ({"mix": mix, "lin": lin}, few, [f"mix={mix}", "kernel lin alone"]),
+        ({"lin": lin, "mix": tmp_path / "none.pt"}, few, ["none.pt", "not found"]),
+        ({"lin": lin, "mix": tmp_path / "text.pt"}, few, ["text.pt", "checkpoint"]),
+        ({"lin": lin, "stock": stock_lm.last}, few, ["checkpoint_last.pt", "fairseq's own model"]),
+        ({"lin": lin, "mix": mix}, {**few, "split": "dev"}, ["dev.idx", str(lm_data)]),
+    ):
         with pytest.raises(SystemExit) as ended:
-            run(monkeypatch, *arguments)
-        shown = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+            compare(lm_data, models, **options)
+        shown = ended.value.code
         assert all(part in shown for part in said) and "\n" not in shown, shown
 
 
@@ -443,5 +407,5 @@ def test_other_dictionary(monkeypatch, lm_data, checkpoints):
 def test_too_few_lines(monkeypatch, lm_data, checkpoints):
     none = torch.zeros(0, dtype=torch.long)
     monkeypatch.setattr(module, "questions", lambda *_: Questions(none, none, none.view(0, 3), none))
-    with pytest.raises(SystemExit, match="0 lines of test .* give more --clusters"):
+    with pytest.raises(SystemExit, match="0 lines of test .* give a larger text"):
         compare(lm_data, {"lin": checkpoints["lin"]}, **SETTINGS)

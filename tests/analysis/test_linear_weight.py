@@ -1,7 +1,5 @@
 """The weight of lin in a mixture against brute force over the test text, the files, mistakes."""
 
-import json
-import sys
 from collections import Counter
 
 import pytest
@@ -102,18 +100,12 @@ def test_means():
     assert [(row["words"], row["mean"]) for row in rows] == [(1, 2.0), (0, None), (2, 2.5)]
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["linear_weight", *map(str, arguments)])
-    module.main()
-
-
-def test_program(monkeypatch, capsys, tmp_path, lm_data, mixture_lm, found):
-    names = [f"{name}={mixture_lm.last}" for name in ("one", "other")]
-    run(monkeypatch, lm_data, *names, "--out", tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "linear_weight.json").read_text()) == {"one": found, "other": found}
-    assert (tmp_path / "out" / "linear_weight.svg").stat().st_size > 0
-    printed = capsys.readouterr().out
-    assert all(word in printed for word in ("one", "other", "lin1", "log", "20+", "11-24", f"{found['mean']:.3f}"))
+def test_table_and_plot(tmp_path, found):
+    mixtures = {"one": found, "other": found}
+    shown = module.table(mixtures)
+    assert all(word in shown for word in ("one", "other", "lin1", "log", "20+", "11-24", f"{found['mean']:.3f}"))
+    module.plot(mixtures, tmp_path / "weights.svg")
+    assert (tmp_path / "weights.svg").stat().st_size > 0
 
 
 @pytest.fixture(scope="module")
@@ -137,25 +129,14 @@ def test_no_mixture_with_lin(name, said, others, lm_data):
     assert all(part in str(ended.value) for part in (str(others[name].last), said, "--kernels lin,log"))
 
 
-def test_other_mistakes(monkeypatch, capsys, tmp_path, lm_data, mixture_lm):
-    (tmp_path / "text.pt").write_text("no checkpoint")
-    good = f"mix={mixture_lm.last}"
+def test_other_mistakes(tmp_path, lm_data, mixture_lm):
     other = tmp_path / "other"
     other.mkdir()
     for split in ("train", "valid", "test"):
         (other / split).write_text("a b\n" * 5)
     other = binarise(other, "data-bin", "--only-source")
-    for arguments, said in {
-        (lm_data, mixture_lm.last): ["NAME=CHECKPOINT", "checkpoint_last.pt"],
-        (lm_data, good, good): ["mix=", "twice"],
-        (lm_data, f"mix={tmp_path}/none.pt"): ["none.pt", "not found"],
-        (lm_data, f"mix={tmp_path}/text.pt"): ["text.pt", "checkpoint"],
-        (tmp_path, good): ["test.idx", str(tmp_path)],
-        (other, good): ["24 words", "8"],
-        (lm_data, good, "--split", "dev"): ["dev.idx", "split"],
-        (lm_data, good, "--out", tmp_path / "text.pt"): ["--out", "text.pt"],
-    }.items():
+    for data, said in ((tmp_path, ["test.idx", str(tmp_path)]), (other, ["24 words", "8"])):
         with pytest.raises(SystemExit) as ended:
-            run(monkeypatch, *arguments)
-        shown = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
+            linear_weight(data, mixture_lm.last)
+        shown = ended.value.code
         assert all(part in shown for part in said) and "\n" not in shown, shown
