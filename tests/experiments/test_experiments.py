@@ -17,7 +17,7 @@ from filelock import Timeout
 
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
-from fairseq_kernels.experiments import mixtures, results, runs, step, tables, workflow
+from fairseq_kernels.experiments import mixtures, report, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
 from fairseq_kernels.experiments.progress import Progress
@@ -34,7 +34,7 @@ SMALL += ["--num-workers", "0"]  # no process for the data
 # checkpoints often enough for an interruption between two of them
 LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
 SHORT = [*SMALL, "--max-update", "10"]
-ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable}
+ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable, "FOUND_PYTHON": sys.executable}  # not looked at again
 
 
 @pytest.fixture(scope="module")
@@ -275,10 +275,10 @@ def again(corpus, folder, expected):
     return result.stdout
 
 
-def begun(corpus, folder):
-    """A table whose training has made its first checkpoint."""
+def begun(corpus, folder, file="checkpoint_last.pt"):
+    """A table whose run has come to a file of this name."""
     process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    wait_until(lambda: list(folder.glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")), process)
+    wait_until(lambda: list(folder.glob(f"runs/toy/cpu/*/seed1/{file}")), process)
     return process
 
 
@@ -305,8 +305,9 @@ def test_engine_killed(corpus, uninterrupted, tmp_path):
     again(corpus, tmp_path, uninterrupted)
 
 
-def test_training_killed(corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path)
+@pytest.mark.parametrize("file", ["checkpoint_last.pt", "test.out.part"], ids=["training", "evaluation"])
+def test_step_killed(file, corpus, uninterrupted, tmp_path):
+    process = begun(corpus, tmp_path, file)
     [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     [child] = [int(fields[4]) for fields in locks if fields[5].endswith(f":{lock.stat().st_ino}")]
@@ -316,12 +317,11 @@ def test_training_killed(corpus, uninterrupted, tmp_path):
     again(corpus, tmp_path, uninterrupted)
 
 
-def test_evaluation_killed_and_results_damaged(corpus, uninterrupted, tmp_path):
-    """What a kill leaves there: a log that was begun; and files that a broken disk has cut."""
+def test_results_damaged(corpus, uninterrupted, tmp_path):
+    """A file that a broken disk has cut."""
     assert call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG).returncode == 0
     [run] = tmp_path.glob("runs/toy/cpu/*/seed1")
     checkpoint = (run / "checkpoint_last.pt").read_bytes()
-    (run / "test.out").rename(run / "test.out.part")
     (run / "result.json").write_text((run / "result.json").read_text()[:100])
     shutil.rmtree(tmp_path / "results")
     again(corpus, tmp_path, uninterrupted)
@@ -355,6 +355,49 @@ def test_disk_full(corpus, uninterrupted, small_disk):
     assert "failed" in result.stdout + result.stderr
     filler.unlink()
     again(corpus, small_disk, uninterrupted)
+
+
+def test_disk_full_of_results(finished, corpus, small_disk):
+    """Where the figures go, and with room again."""
+    folder, _ = finished
+    here = ("--rows", "lin", "--results", small_disk / "results", "--", *SHORT)
+    with open(small_disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
+        while True:
+            filler.write(bytes(4096))
+    result = call("table1", corpus, folder, *here)
+    assert result.returncode == 1 and "lin on toy, seed 1: failed: " in result.stdout
+    assert "No space left" in result.stdout and "Traceback" not in result.stdout + result.stderr
+    (small_disk / "filler").unlink()
+    assert call("table1", corpus, folder, *here).returncode == 0
+    expected = [f for f in results.load(folder / "results" / "table1.json") if f["name"] == "lin"]
+    assert results.load(small_disk / "results" / "table1.json") == expected
+
+
+def test_report_killed(finished, tmp_path, monkeypatch):
+    """What it leaves is whole, and the same command makes the rest."""
+    for name in ("killed", "whole"):
+        shutil.copytree(finished[0] / "results", tmp_path / name)
+    script = ["bash", ROOT / "scripts" / "report.sh", "--results", tmp_path / "killed"]
+    process = subprocess.Popen(script, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+    while not list((tmp_path / "killed").glob("report*")):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    for name in ("whole", "killed"):
+        monkeypatch.setattr(sys, "argv", ["report.sh", "--results", str(tmp_path / name)])
+        report.main()
+    for name in ("report.md", "report.html"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert not list((tmp_path / "killed").glob("*.part"))
+
+
+def test_cluster_profile(corpus, tmp_path, capfd):
+    """Snakemake's own profile says where steps run; why one failed is said here."""
+    (tmp_path / "config.yaml").write_text("cores: 1\n")
+    row = Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2"))
+    run = Run(Corpus.at(corpus), "cpu", row.options, 1, tmp_path / "runs")
+    failed = run_steps([Step(Table("table1", "", "", (row,)), row, run, {}, tmp_path / "results")], 1, tmp_path)
+    assert "lin.p" in failed["bad on toy, seed 1"]
 
 
 def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd):
