@@ -2,18 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 
-def hypotheses(generated: Path) -> List[str]:
-    """The best hypothesis of each sentence (``H-`` lines; the first of an n-best list), in the corpus' order."""
-    best = {}
+def lines_of(generated: Path, kind: str) -> List[str]:
+    """The best hypothesis of each sentence (``H``, the first of an n-best list) or its reference (``T``), tokenised, in
+    the corpus' order."""
+    first: Dict[int, str] = {}
     with open(generated, encoding="utf-8") as lines:
         for line in lines:
-            match = re.match(r"H-(\d+)\t[^\t]*\t(.*)", line)
+            match = re.match(rf"{kind}-(\d+)\t(?:[^\t]*\t)?(.*)", line)
             if match:
-                best.setdefault(int(match[1]), match[2].strip())
-    return [best[number] for number in sorted(best)]
+                first.setdefault(int(match[1]), match[2].strip())
+    return [first[number] for number in sorted(first)]
 
 
 def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:
@@ -31,7 +32,7 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
     from sacremoses import MosesDetokenizer
 
     detokenise = MosesDetokenizer(lang=language).detokenize
-    output = [detokenise(line.split()) for line in hypotheses(generated)]
+    output = [detokenise(line.split()) for line in lines_of(generated, "H")]
     with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
         sentences = [line.rstrip("\n") for line in lines]
     if len(output) != len(sentences):

@@ -205,14 +205,13 @@ class Run:
         origin = provenance(int(threads) if threads.isdigit() else None)
         origin.update(begun, updates=max(valid["loss"]))
         origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
-        trained = self.trained_how(training, valid, best)
+        trained = self.trained_how(training, best)
         metrics = [{**metric, **trained} for metric in metrics]
         return {"metrics": metrics, "provenance": origin, "curves": curves(training, valid)}
 
-    def trained_how(self, training: Curves, valid: Curves, best: int) -> Dict:
+    def trained_how(self, training: Curves, best: int) -> Dict:
         """What stands beside every figure of a run: parameters, updates of the evaluated checkpoint, training
-        perplexity of the epoch it ended (dropout on), validation perplexities by update, words per second (median),
-        learned hyper-parameters."""
+        perplexity of the epoch it ended (dropout on), words per second (median), learned hyper-parameters."""
         log = self.log.read_text(errors="replace")
         epochs = read_curves(self.log, "train").get("ppl", {}) or training.get("ppl", {})
         speeds = list(training.get("wps", {}).values())
@@ -221,7 +220,6 @@ class Run:
             "updates": best,
             "parameters": int(PARAMETERS.search(log)[1].replace(",", "")),
             "train_ppl": next((ppl for update, ppl in epochs.items() if update >= best), None),
-            "valid_curve": [list(pair) for pair in valid.get("ppl", {}).items()],
             "words_per_second": statistics.median(speeds) if speeds else None,
             **({"learned": learned} if learned else {}),
         }

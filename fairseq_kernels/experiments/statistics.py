@@ -1,9 +1,7 @@
 """What seeds say of a table's rows: intervals and comparisons from one standard deviation pooled over the rows."""
 
 import math
-import re
-from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, Sequence
 
 import numpy
 import pandas
@@ -51,12 +49,6 @@ def holm(p: pandas.Series) -> pandas.Series:
     known = p.dropna().sort_values()
     adjusted = (known * range(len(known), 0, -1)).cummax().clip(upper=1)
     return adjusted.reindex(p.index)
-
-
-def references(generated: Path) -> List[str]:
-    """The tokenised references in fairseq-generate's output, in the corpus' order."""
-    lines = re.findall(r"^T-(\d+)\t(.*)$", generated.read_text(encoding="utf-8"), flags=re.M)
-    return [text for _, text in sorted(((int(number), text) for number, text in lines), key=lambda line: line[0])]
 
 
 def paired_bootstrap(systems: Dict[str, Sequence[str]], references: Sequence[str]) -> Dict[str, float]:

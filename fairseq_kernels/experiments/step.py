@@ -52,6 +52,10 @@ class Step(NamedTuple):
             return False
         measured = [self.run.measured(*measure) for measure in self.measures.items()]
         record["metrics"] += [metric for metrics in measured for metric in metrics]
+        for metric in record["metrics"]:
+            if metric["metric"] == "bleu":  # for the report's paired bootstrap
+                translations = self.run.folder / f"{metric['split']}.out"
+                metric["hypotheses"] = os.path.relpath(translations, self.results)
         path = self.results / f"{self.table.name}.json"
         results.add(path, results.figures(self.row, self.run, record), [row.name for row in self.table.rows])
         results.add_curves(self.results / "curves" / path.name, self.row.name, self.run, record)

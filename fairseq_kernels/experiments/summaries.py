@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 import numpy
 import pandas
 
-from ..analysis.bleu import hypotheses
+from ..analysis.bleu import lines_of
 from . import statistics, tables
 from .results import load
 from .searched import SEARCHED, row_options
@@ -43,7 +43,7 @@ BASELINES = ("lin", "softmax")  # what rows are compared with; where there is no
 COLUMN = ["profile", "corpus", "metric", "split"]
 RUN = ("name", "corpus", "profile", "seed")
 FIGURE = (*RUN, "split", "metric", "value", "command", "config", "data", "date", "versions")
-OPTIONAL = ("paper", "parameters", "words_per_second", "train_ppl", "learned", "valid_curve", "hypotheses")
+OPTIONAL = ("paper", "parameters", "words_per_second", "train_ppl", "learned", "hypotheses")
 OPTIONAL += ("commit", "analysis_commit", "seconds", "arguments", "processor", "threads", "gpu", "python")
 
 
@@ -71,20 +71,16 @@ def read(path: Path, names: Iterable[str]) -> List[Dict]:
 
 
 def read_curves(path: Path) -> Dict[Tuple, List]:
-    """Each run's validation perplexity, in pairs of update and value."""
+    """Each run's validation perplexity, in pairs of update and value, without those that aren't finite."""
     curves = {}
     for place, entry in enumerate(read(path, RUN), 1):
         try:
-            curve = curve_of(entry.get("valid", {}).get("ppl", {}).items())
+            pairs = entry.get("valid", {}).get("ppl", {}).items()
+            curve = [(int(update), float(ppl)) for update, ppl in pairs if math.isfinite(float(ppl))]
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: object {place} has no curve by update: {error}") from error
         curves[tuple(entry.get(name) for name in (*RUN, "config", "data"))] = curve
     return curves
-
-
-def curve_of(pairs: Iterable[Tuple]) -> List[Tuple[int, float]]:
-    """Updates and perplexities, without those that aren't finite."""
-    return [(int(update), float(ppl)) for update, ppl in pairs if math.isfinite(float(ppl))]
 
 
 def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Dict[Tuple, List]] = None):
@@ -100,10 +96,7 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     figures["minutes"] = pandas.to_numeric(figures.seconds) / 60
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)
-    figures["valid_curve"] = [
-        curve_of(own) if isinstance(own, list) else (curves or {}).get(run, [])
-        for own, run in zip(figures.valid_curve, runs)
-    ]
+    figures["valid_curve"] = [(curves or {}).get(run, []) for run in runs]
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
     rows = {row.name: row for row in table.rows}
@@ -180,6 +173,6 @@ def bleu_tests(measured: pandas.DataFrame, baseline: str, folder: Path) -> Dict[
         paths = {name: folder / path for name, path in zip(of_seed.name, of_seed.hypotheses)}
         paths = {name: path for name, path in paths.items() if path.is_file()}
         if baseline in paths:
-            systems = {name: hypotheses(paths[name]) for name in (baseline, *(paths.keys() - {baseline}))}
-            return statistics.paired_bootstrap(systems, statistics.references(paths[baseline]))
+            systems = {name: lines_of(paths[name], "H") for name in (baseline, *(paths.keys() - {baseline}))}
+            return statistics.paired_bootstrap(systems, lines_of(paths[baseline], "T"))
     return {}

@@ -399,17 +399,16 @@ def assert_affine(drawn, wanted):
 
 
 def test_curves(results):
-    """Those of the curves' file, and of newer figures themselves; each with its name at its end."""
-    newer = figure("mog", 71.0, own={"valid_curve": [[5, "inf"], [10, 300.0], [20, 110.0], [40, 90.0], [50, 80.0]]})
-    figures = [figure("log", 71.0), *seeds("lin", 70.0, 72.0), newer]
+    """Those of the curves' file; each with its name at its end."""
+    figures = [figure("log", 71.0), *seeds("lin", 70.0, 72.0)]
     [*_, (caption, drawing)] = pictures_of(page_of(results(figures, [*CURVES, curve("gone", 1, 9.0)]))).items()
-    assert caption == "Validation perplexity over updates: lin, log, mog"
+    assert caption == "Validation perplexity over updates: lin, log"
     lines, expected = paths_of(drawing, 4), [*CURVES[1:], CURVES[0]]
-    assert len(lines) == 4
+    assert len(lines) == 3
     for line, run in zip(lines, expected):  # the baseline first
         assert_affine([x for x, _ in line], [10, 20, 40, 50])
         assert_affine([y for _, y in line], [math.log(value) for value in run["valid"]["ppl"].values()])
-    assert {"lin", "log", "mog", "update"} <= {text_of(text) for text in drawing.iter(f"{SVG}text")}
+    assert {"lin", "log", "update"} <= {text_of(text) for text in drawing.iter(f"{SVG}text")}
 
 
 def test_labels_of_lines_are_apart():

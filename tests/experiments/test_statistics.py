@@ -7,7 +7,8 @@ import pandas
 import pytest
 from scipy import stats
 
-from fairseq_kernels.experiments.statistics import holm, paired_bootstrap, references, summarise
+from fairseq_kernels.analysis.bleu import lines_of
+from fairseq_kernels.experiments.statistics import holm, paired_bootstrap, summarise
 
 
 def measured(**rows):
@@ -78,7 +79,7 @@ def test_intervals_cover_and_ties_are_rarely_called_differences():
 def test_bleu(tmp_path):
     generated = tmp_path / "test.gen"
     generated.write_text("S-10\tx\nT-10\tthe last one\nH-10\t-0.1\tthe last one\nH-2\t-1\tfirst\nT-2\tthe first one\n")
-    assert references(generated) == ["the first one", "the last one"]
+    assert lines_of(generated, "T") == ["the first one", "the last one"]
     truth = [f"sentence number {number} of this small test set" for number in range(40)]
     worse = [line.replace("small", "tiny") if number % 2 else line for number, line in enumerate(truth)]
     one_less = [line.replace("small", "tiny") if number == 7 else line for number, line in enumerate(truth)]
