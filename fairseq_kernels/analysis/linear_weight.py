@@ -82,22 +82,6 @@ def means(values: torch.Tensor, groups: torch.Tensor, names: List[str]) -> List[
 VIEWS = {"by_position": "position in the line", "by_rank": "rank of the word in training"}
 
 
-def table(mixtures: Dict[str, Dict]) -> str:
-    """The results of each mixture, by name, as text."""
-    width = max(8, *map(len, mixtures))
-    lines = [f"{'':{width}}   mean  above 0.5  deciles 1, 5, 9      mean weight of each component"]
-    for name, found in mixtures.items():
-        deciles = " ".join(f"{found['deciles'][n]:.3f}" for n in (0, 4, 8))
-        components = ", ".join(f"{component} {mean:.3f}" for component, mean in found["components"].items())
-        lines.append(f"{name:{width}}  {found['mean']:.3f}  {found['above_half']:9.1%}  {deciles}  {components}")
-    for view, title in VIEWS.items():
-        lines.append(f"\n{title:28}  {'words':>7}  " + "  ".join(f"{name:>{width}}" for name in mixtures))
-        for rows in zip(*(found[view] for found in mixtures.values())):
-            cells = (f"{'-' if row['mean'] is None else format(row['mean'], '.3f'):>{width}}" for row in rows)
-            lines.append(f"{rows[0]['of']:28}  {rows[0]['words']:7,}  " + "  ".join(cells))
-    return "\n".join(lines)
-
-
 def plot(mixtures: Dict[str, Dict], path: Path) -> None:
     """Mean total weight by position and by frequency, one line a mixture."""
     pyplot = file_pyplot()

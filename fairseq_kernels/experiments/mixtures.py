@@ -56,14 +56,14 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
 
 def weights(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: Path) -> List[Dict]:
     """The total weight of lin in each mixture; the plot ``linear_weight-CORPUS-PROFILE.svg`` has earlier ones too."""
-    mixtures, figures = {}, []
+    figures = []
     for name, model in models.items():
         mixture = linear_weight.linear_weight(corpus.binarised, checkpoint(model))
         details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
         value = {"metric": "linear_weight", "value": mixture["mean"], "details": details}
         figures.append(figure(model, split=mixture["split"], **value))
-        mixtures[name] = mixture
-    print(linear_weight.table(mixtures))
+        above = f"above one half before {mixture['above_half']:.1%} of the words"
+        say(f"{name}: the weight of lin is {mixture['mean']:.3f}, {above}")
     return figures
 
 

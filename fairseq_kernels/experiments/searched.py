@@ -34,8 +34,8 @@ def load_searched(path: Path) -> Dict[str, Dict]:
     return content
 
 
-def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
-    """The ``--kernel-params`` that a search has found best, or None if there was no search.
+def searched_entry(path: Path, corpus: str, profile: str, kernels: str) -> Optional[Dict]:
+    """What a search has found: ``kernel_params`` and its ``origin``; None if there was no search.
 
     Raises:
         ValueError: the file isn't what a search writes.
@@ -44,20 +44,15 @@ def searched_params(path: Path, corpus: str, profile: str, kernels: str) -> Opti
     entry = load_searched(path).get(name)
     if entry is not None and not (isinstance(entry, dict) and isinstance(entry.get("kernel_params"), str)):
         raise ValueError(f"{path}: {name} has no kernel_params; mend it, or search again")
-    return None if entry is None else entry["kernel_params"]
+    return entry
 
 
 def row_options(path: Path, corpus: str, profile: str, row: Row) -> Optional[Tuple[str, ...]]:
     """Those of the training script, or None for a searched row without a search."""
     if not row.searched:
         return (*row.options, *row.of_profile.get(profile, ()))
-    params = searched_params(path, corpus, profile, row.searched)
-    return None if params is None else (*row.options, "--kernels", row.searched, "--kernel-params", params)
-
-
-def searched_on(path: Path, corpus: str, profile: str, kernels: str) -> Optional[str]:
-    """The fingerprint of the data of a search, if its entry tells."""
-    return (load_searched(path).get(key(corpus, profile, kernels), {}).get("origin") or {}).get("data")
+    entry = searched_entry(path, corpus, profile, row.searched)
+    return entry and (*row.options, "--kernels", row.searched, "--kernel-params", entry["kernel_params"])
 
 
 def add_searched(path: Path, name: str, entry: Dict) -> None:

@@ -25,7 +25,7 @@ from .data import KINDS, Corpus
 from .files import exclusive
 from .profiles import profiles
 from .runs import Run, UnigramRun
-from .searched import SEARCHED, row_options, searched_on
+from .searched import SEARCHED, row_options, searched_entry
 from .step import Step, say, write_plan
 from .tables import Row, Table, checkout, load_table
 from .training import default_profile
@@ -172,19 +172,20 @@ def threads_of(jobs: int) -> int:
 
 def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED) -> Optional[Sequence[str]]:
     """Of the training script; None, and a line that says why, where the row can't be on this corpus."""
-    left_out = f"{row.name} on {corpus.name}: left out"
+    why, point = "", (searched, corpus.name, profile)
     if row.kind not in ("", corpus.kind):
-        say(f"{left_out}, as it is for {KINDS[row.kind]}")
+        why = f"it is for {KINDS[row.kind]}"
+    elif row.searched:
+        found = searched_entry(*point, row.searched)
+        data = ((found or {}).get("origin") or {}).get("data", corpus.fingerprint)
+        if found is None or data != corpus.fingerprint:
+            search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched]
+            why = f"the search was on data {data}, this is {corpus.fingerprint}" if found else "no search was made"
+            why = f"{why}: {shlex.join([*search, '--profile', profile])}"
+    if why:
+        say(f"{row.name} on {corpus.name}: left out, as {why}")
         return None
-    point = searched, corpus.name, profile
-    options = row_options(*point, row)
-    data = searched_on(*point, row.searched) if row.searched else None
-    if options is None or data not in (None, corpus.fingerprint):
-        search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched, "--profile", profile]
-        why = f"the search was on data {data}, this is {corpus.fingerprint}"
-        say(f"{left_out}, as {'no search was made' if options is None else why}: {shlex.join(search)}")
-        return None
-    return options
+    return row_options(*point, row)
 
 
 def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> List[Step]:

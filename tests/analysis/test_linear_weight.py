@@ -100,11 +100,8 @@ def test_means():
     assert [(row["words"], row["mean"]) for row in rows] == [(1, 2.0), (0, None), (2, 2.5)]
 
 
-def test_table_and_plot(tmp_path, found):
-    mixtures = {"one": found, "other": found}
-    shown = module.table(mixtures)
-    assert all(word in shown for word in ("one", "other", "lin1", "log", "20+", "11-24", f"{found['mean']:.3f}"))
-    module.plot(mixtures, tmp_path / "weights.svg")
+def test_plot(tmp_path, found):
+    module.plot({"one": found, "other": found}, tmp_path / "weights.svg")
     assert (tmp_path / "weights.svg").stat().st_size > 0
 
 

@@ -27,7 +27,7 @@ from fairseq_kernels.experiments.grid_search import (
     parse,
     parse_grid,
 )
-from fairseq_kernels.experiments.searched import searched_params
+from fairseq_kernels.experiments.searched import searched_entry
 from fairseq_kernels.experiments.tables import ROOT
 from fairseq_kernels.word_counts import word_counts
 
@@ -131,8 +131,8 @@ def test_every_point_is_trained_once_and_the_best_is_written(search, capsys):
     assert origin["command"] == (
         "bash scripts/grid_search.sh toy --kernel log --grid log.p=3,1,2 --profile cpu --updates 8 --seed 5 -- --lr 0.1"
     )
-    assert searched_params(search.searched, "other", "cpu", "pow") == "pow.p=1"  # the other entry is kept
-    assert searched_params(search.searched, "toy", "paper", "log") is None
+    assert searched_entry(search.searched, "other", "cpu", "pow") == {"kernel_params": "pow.p=1"}  # is kept
+    assert searched_entry(search.searched, "toy", "paper", "log") is None
     table = [line.split() for line in capsys.readouterr().out.splitlines() if "complete" in line]
     assert [row[0] for row in table] == ["10.00", "20.00", "30.00"] and table[0][1:] == ["8", "complete", "log.p=1"]
     assert not list(search.folder.glob("runs/**/checkpoint*"))
