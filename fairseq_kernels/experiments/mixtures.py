@@ -133,8 +133,8 @@ def main() -> None:
     name = sys.argv[1]
     with one_line_errors():
         args = parse(sys.argv[1:])
+    with interruptible(args.program), one_line_errors():
         steps = chosen(name, args)
-    with interruptible(args.program):
         failed = list(run_steps(steps, args.jobs, args.workflow_profile))
         trained = [step for step in steps if step.label not in failed]
         models = [step for step in trained if usable(step)]

@@ -308,9 +308,8 @@ def main() -> None:
         table = load_table(sys.argv[1])
         args = parse(sys.argv[1:])
         rows = table.chosen(args.rows)
-        steps = steps_of(table, rows, args)
-    with interruptible(args.program):
-        failed = run_steps(steps, args.jobs, args.workflow_profile)
+    with interruptible(args.program), one_line_errors():
+        failed = run_steps(steps_of(table, rows, args), args.jobs, args.workflow_profile)
     figures = args.results / f"{table.name}.json"
     if figures.is_file():
         print(f"figures: {figures}")

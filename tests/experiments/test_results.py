@@ -12,7 +12,7 @@ from fairseq_kernels.experiments import results, training
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.files import LOCK, exclusive, read_json, write_json, write_text
 from fairseq_kernels.experiments.runs import Run
-from fairseq_kernels.experiments.tables import Row, Table
+from fairseq_kernels.experiments.tables import Row
 
 FIGURE = {
     "name": "lin", "corpus": "toy", "profile": "cpu", "seed": 1, "split": "test", "metric": "ppl", "value": 5.0,
@@ -73,7 +73,7 @@ def test_the_paper_s_figure_stands_beside_that_of_the_test_text(run):
         "command": "all", "provenance": {"data": "0123"},
     }  # fmt: skip
     record["metrics"][1]["command"] = "own"
-    shown = results.figures(Table("table1", "", "", (row,)), row, run, record)
+    shown = results.figures(row, run, record)
     assert [figure["paper"] for figure in shown] == [None, 46.8, 4.74, None]
     assert [figure["command"] for figure in shown] == ["all", "own", "all", "all"]
     assert all(figure["provenance"] == {"data": "0123", "config": "--kernels lin"} for figure in shown)
