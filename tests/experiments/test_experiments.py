@@ -17,7 +17,7 @@ from filelock import Timeout
 
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
-from fairseq_kernels.experiments import mixtures, report, results, runs, step, tables, workflow
+from fairseq_kernels.experiments import grid_search, mixtures, report, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
 from fairseq_kernels.experiments.progress import Progress
@@ -564,6 +564,16 @@ def test_threads_and_devices(monkeypatch):
     assert workflow.devices(2) == workflow.gpus() or torch.cuda.is_available()
     monkeypatch.setattr(workflow, "gpus", lambda: ["0", "3"])
     assert workflow.devices(3) == ["0", "3", "0"]
+
+
+def test_the_published_results_change_by_publish_alone():
+    """Tables', and what searches find; figure1.sh is a script, report.sh writes beside what it reads."""
+    own = workflow.parse(["table1", "data"])
+    assert own.results == Path("checkpoints", "results") and own.searched == ROOT / "configs" / "searched.yaml"
+    assert workflow.parse(["table1", "data", "--publish"]).results == ROOT / "results"
+    search = ["data", "--kernel", "log"]
+    assert grid_search.parse(search).searched == Path("checkpoints", "search", "searched.yaml")
+    assert grid_search.parse([*search, "--publish"]).searched == ROOT / "configs" / "searched.yaml"
 
 
 def test_each_process_has_a_device_of_its_own(tmp_path):
