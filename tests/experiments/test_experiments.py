@@ -681,7 +681,7 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
         result = call(script, corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", seeds, "--", *SHORT)
         assert result.returncode != 0 and "failed: mix5 on toy, seed 1" in result.stderr, result.stdout + result.stderr
     found = results.load(tmp_path / "results" / "table4.json")
-    assert {(f["name"], f["seed"]) for f in found} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(found) == 6
+    assert {(f["name"], f["seed"]) for f in found} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(found) == 8
     assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in found)
     weights = results.load(tmp_path / "results" / "linear_weight.json")
     assert [(f["name"], f["seed"]) for f in weights] == [("mix2", 1)]
@@ -700,7 +700,7 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     result = call("table4", corpus, tmp_path, "--rows", "mix2", "--seeds", "2 1", "--", *SHORT)
     assert result.returncode == 0, result.stdout + result.stderr
     again = results.load(tmp_path / "results" / "table4.json")
-    assert len(again) == 12 and [f for f in again if f["baseline"].startswith("seed 1")] == found
+    assert len(again) == 16 and [f for f in again if f["baseline"].startswith("seed 1")] == found
     [checkpoint] = tmp_path.glob("runs/toy/cpu/3xlin*/seed1/checkpoint_best.pt")
     checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
     [lin] = (tmp_path / "runs" / "toy" / "cpu").glob("lin_*")
