@@ -4,7 +4,6 @@ import shlex
 from typing import Dict, List, Optional, Sequence
 
 import yaml
-from omegaconf import OmegaConf
 
 from ..layer_names import CRITERIONS
 from .tables import checkout
@@ -36,9 +35,7 @@ def load_profile(kind: str, name: str) -> Dict[str, Dict]:
     """
     if name not in profiles(kind):
         raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
-    own = yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text())
-    bases = [load_profile(kind, base) for base in own.pop("defaults", []) if base != "_self_"]
-    return OmegaConf.to_container(OmegaConf.merge(*bases, own))
+    return yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text())
 
 
 def option_value(options: Sequence[str], name: str) -> Optional[str]:
