@@ -50,8 +50,8 @@ def onednn_is_faster() -> bool:
 
 
 def by_onednn(left: Tensor) -> bool:
-    """Whether :func:`multiply` takes oneDNN for this left side."""
-    return left.device.type == "cpu" and left.dtype == torch.float32 and onednn_is_faster()
+    """Whether :func:`multiply` takes oneDNN for this left side; it has no products of nothing."""
+    return left.device.type == "cpu" and left.dtype == torch.float32 and left.numel() > 0 and onednn_is_faster()
 
 
 def multiply(left: Tensor, right: Tensor, out: Optional[Tensor] = None) -> Tensor:
