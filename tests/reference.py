@@ -97,7 +97,7 @@ def nll(layer, features, target, ignore_index=None, label_smoothing=0.0):
     words = log_p.size(1)
     kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
     one_hot = torch.nn.functional.one_hot(target.where(kept, torch.zeros_like(target)), words).to(log_p.dtype)
-    if label_smoothing:
+    if label_smoothing and words > 1:  # a single word has no other to give a share to
         wanted = label_smoothing / (words - 1) * (1 - one_hot) + (1 - label_smoothing) * one_hot
     else:
         wanted = one_hot

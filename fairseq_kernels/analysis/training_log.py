@@ -1,10 +1,11 @@
 """Reads the log of fairseq-train (``--log-format simple``, as text)."""
 
+import math
 import re
 from pathlib import Path
 from typing import Dict, Iterator, Optional, Tuple
 
-NUMBER = r"([-+0-9.e]+|nan|inf)"
+NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # what a cut line has of one is none
 KINDS = re.compile(r" \| INFO \| (train_inner|train|valid) \| (.*)")
 
 
@@ -14,7 +15,7 @@ def read_record(line: str) -> Optional[Tuple[str, Dict[str, float]]]:
     if not match:
         return None
     values = {name: float(value) for name, value in re.findall(rf"(\w+)[ =]{NUMBER}(?=[ ,|]|$)", match[2])}
-    return (match[1], values) if "num_updates" in values else None
+    return (match[1], values) if math.isfinite(values.get("num_updates", math.nan)) else None
 
 
 def read_records(path: Path) -> Iterator[Tuple[str, Dict[str, float]]]:

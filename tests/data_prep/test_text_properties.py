@@ -1,0 +1,110 @@
+"""Random text: no word is lost or changed on its way into fairseq's binary data, and back.
+
+    PYTHONPATH=. .venv/bin/python -m pytest --hypothesis-profile fuzz tests/data_prep/test_text_properties.py
+"""
+
+import io
+import tempfile
+from pathlib import Path
+
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from preparations import bitext, common, swb, text, toy
+
+# a word is what white space doesn't part, in fairseq's tokeniser as in Python
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff")
+LINES = st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=5)
+WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min_size=1, max_size=6)
+
+
+@given(LINES, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
+def test_lines_come_back(lines, end, mark):
+    """Whatever Unicode has; with either line end, and with a byte order mark."""
+    content = mark + end.join(lines) + end
+    assert list(common.checked_lines(io.BytesIO(content.encode()), "name")) == lines
+
+
+@given(st.binary(max_size=30))
+@example(b"\xff\xfea\0")
+@example(b"a\rb\n")
+@example(b"\xef\xbb\xbf")
+def test_any_bytes_are_text_or_told(content):
+    """In a line that names the place."""
+    try:
+        lines = list(common.checked_lines(io.BytesIO(content), "name"))
+    except common.InputError as error:
+        assert str(error).startswith("name:") and "\n" not in str(error)
+    else:
+        marked = content.removeprefix(b"\xef\xbb\xbf")
+        assert "\n".join(lines).encode() == marked.replace(b"\r\n", b"\n").rstrip(b"\r\n") or lines
+
+
+@given(st.lists(st.lists(WORDS, max_size=4), min_size=1, max_size=4))
+def test_binarised_text_is_the_text(sentences):
+    """Through dictionary and binary files: the words, in their order, blank lines too."""
+    assume(any(sentences) and not common.RESERVED.intersection(word for words in sentences for word in words))
+    lines = [" ".join(words) for words in sentences]
+    assume(all(line.split() == words for line, words in zip(lines, sentences)))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        text.write_text(out, ((split, line) for split in common.SPLITS for line in lines))
+        dictionary, types = common.build_dictionary([out / "train.txt"])
+        counts = common.binarise(out, {"train": (out / "train.txt", "dict.txt")}, {"dict.txt": dictionary})
+        assert types == len({word for words in sentences for word in words} - {"<unk>"}) == dictionary_size(dictionary)
+        assert counts["train"]["tokens"] == sum(len(words) + 1 for words in sentences)
+        assert decoded(out / "data-bin", "train") == lines
+
+
+def dictionary_size(dictionary) -> int:
+    return len(dictionary) - dictionary.nspecial
+
+
+def decoded(data_bin, split):
+    """The text of a binarised split, by the saved dictionary."""
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(data_bin / "dict.txt"))
+    dataset = data_utils.load_indexed_dataset(str(data_bin / split), dictionary)
+    return [" ".join(dictionary[word] for word in dataset[n][:-1]) for n in range(len(dataset))]
+
+
+@given(st.lists(st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=6),
+                         min_size=1, max_size=5), min_size=2, max_size=5))  # fmt: skip
+def test_subwords_join_to_the_tokens(sentences):
+    """BPE's "@@ " taken out again, as fairseq-generate does."""
+    lines = [" ".join(words) for words in sentences]
+    assume(all(line.split() == words for line, words in zip(lines, sentences)))
+    try:
+        code = bitext.learn_subword_nmt(lines * 2, 5)
+    except common.InputError as error:
+        assert "too small for a BPE" in str(error)
+        return
+    segment = bitext.segmenter("subword-nmt", code)
+    assert [f"{segment(line)} ".replace("@@ ", "").strip() for line in lines] == lines
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from("[]{}()-_'.&%<>/= ABC"), max_size=30),
+       st.sampled_from(sorted(swb.RULES)))  # fmt: skip
+@example("'", "text")
+def test_normalised_speech_is_words(utterance, source):
+    """In lower case and single spaces; once more as plain text it stays."""
+    words = swb.normalise(utterance, source)
+    assert words == " ".join(words.split())
+    again = swb.normalise(words, "text")
+    assert again == swb.normalise(again, "text")
+
+
+@given(st.lists(st.tuples(LINES, LINES).map(lambda pair: [line[:1] for line in pair]), min_size=1, max_size=4))
+def test_cleaning_keeps_pairs_together(pairs):
+    lines = {"de": [a for (a,), _ in pairs], "en": [b for _, (b,) in pairs]}
+    left, dropped = bitext.clean(lines, max_ratio=1.5)
+    assert len(left["de"]) == len(left["en"]) == len(pairs) - dropped
+    whole = [(a.split(), b.split()) for (a,), (b,) in pairs]
+    assert all((a.split(), b.split()) in whole for a, b in zip(left["de"], left["en"]))
+
+
+@given(st.tuples(*(st.sampled_from([value for value, _ in choices]) for choices in toy.LISTS)))
+def test_generated_german_has_a_translation(choice):
+    """Every sentence can be drawn, and ends."""
+    german, english = toy.german(*choice), toy.english(*choice)
+    assert german.endswith(" .") and english.endswith(" .") and "  " not in german + english
