@@ -29,7 +29,14 @@ LEARNED = [
     (name, ",".join(f"{name}.{h.name}=learned" for h in kernel.all_hyperparameters() if h.domain != "count"))
     for name, kernel in KERNELS.items()
 ]
-EVERY = [*FIXED, *LEARNED]
+# and from other values than their defaults, which may be 1
+LEARNED_FROM = [
+    ("pol", "pol.alpha=learned:0.5,pol.c=learned:-0.2,pol.p=3"),
+    ("log", "log.p=learned:3,log.gamma=learned:0.3,log.scale=learned:2"),
+    ("pow", "pow.p=learned:3,pow.gamma=learned:0.3"),
+    ("hpb", "hpb.gamma=learned:0.5,hpb.cap=learned:0.9"),
+]
+EVERY = [*FIXED, *LEARNED, *LEARNED_FROM]
 
 
 def ids(settings):

@@ -1,5 +1,6 @@
 """data-prep/toy_german.py: sentences, exact entropy, splits."""
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -78,6 +79,13 @@ def test_drawn_as_often_as_probable(monkeypatch):
     assert math.fsum(joint.values()) == pytest.approx(1, rel=1e-12)
     share = Counter("wir wissen" in source for source, _ in toy.draw()["train"])[True] / 4000
     assert share == pytest.approx(sum(p for (source, _), p in joint.items() if "wir wissen" in source), abs=0.03)
+
+
+def test_drawn_the_same_everywhere():
+    """Published perplexities are of this corpus."""
+    splits = toy.draw()
+    digest = hashlib.sha256(json.dumps(splits).encode()).hexdigest()
+    assert digest.startswith("327c68f897ef") and {name: len(pairs) for name, pairs in splits.items()} == toy.SIZES
 
 
 def test_the_command(monkeypatch, tmp_path, small, capsys):

@@ -330,6 +330,12 @@ def test_one_clear_line(name, search, capsys):
     assert all(part in line for part in said) and "secret" not in line, line
 
 
+def test_defaults(tmp_path):
+    args = parse([str(tmp_path), "--kernel", "log"])
+    assert args.seed == 1 and args.save_dir == Path("checkpoints/search") and args.searched.parent == args.save_dir
+    assert args.updates is None and args.jobs >= 1
+
+
 def test_missing_data(search):
     with pytest.raises(SystemExit, match="nowhere.*data-prep"):
         main([search.folder / "nowhere", "--kernel", "log"])

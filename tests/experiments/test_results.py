@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,27 @@ def test_curves_have_the_run_s_key(run, tmp_path):
         record = {"curves": {"valid": {}}, "provenance": {"data": data}}
         results.add_curves(path, "lin", run, record)
     assert [entry["data"] for entry in results.load(path)] == ["0123", "4567"]
+
+
+def test_a_corpus_is_known_by_its_content(run):
+    fingerprints = {run.corpus.fingerprint}
+    for name, text in (("dict.txt", "b 1\n"), ("train.idx", "x"), ("train.bin", "x")):
+        (run.corpus.binarised / name).write_text(text)
+        fingerprints.add(Corpus.at(run.corpus.folder).fingerprint)
+    (run.corpus.binarised / "preprocess.log").write_text("x")
+    fingerprints.add(Corpus.at(run.corpus.folder).fingerprint)
+    assert len(fingerprints) == 4
+
+
+def test_a_folder_is_of_one_corpus_and_one_command(run):
+    run.folder.mkdir(parents=True)
+    assert run.begin() == run.begin()
+    other = replace(run, options=("--kernels", "log"))
+    with pytest.raises(ValueError, match="was begun on --kernels lin in the place of log; name another --save-dir"):
+        other.check(read_json(run.folder / "start.json"), "was begun on")
+    (run.corpus.binarised / "dict.txt").write_text("b 1\n")
+    with pytest.raises(ValueError, match="was begun on data .*; name another --save-dir"):
+        replace(run, corpus=Corpus.at(run.corpus.folder)).begin()
 
 
 # files

@@ -219,6 +219,14 @@ def test_a_word_at_the_context_has_the_top_score(name, params):
 # hyper-parameters
 
 
+def test_no_distance_is_negative():
+    """What rounding leaves of ||W_v||^2 + ||h||^2 - 2 W_v . h where the two are the same may be."""
+    [kernel] = build_kernels("log", 64, "log.gamma=1000")
+    weight = 30 * torch.randn(200, 64, generator=torch.Generator().manual_seed(3))
+    own = kernel(weight, weight).diagonal()
+    assert own.isfinite().all() and own.max() <= 0
+
+
 @pytest.mark.parametrize("name,params", LEARNED, ids=ids(LEARNED))
 def test_learned_hyperparameters_are_parameters(name, params):
     """Each real one becomes one trained number within its domain; the others stay fixed."""

@@ -22,7 +22,7 @@ def layer_of(kernels, params=None, words=WORDS, dtype=torch.float64, **options):
     [
         ("log", "log.p=1.5", False),
         ("ssg", "ssg.floor=learned", False),
-        ("hpb,lin", "hpb.cap=learned,hpb.gamma=learned", True),
+        ("lin,hpb", "hpb.cap=learned,hpb.gamma=learned", True),
         ("mog,rbf", "rbf.gamma=learned", False),
     ],
 )

@@ -5,11 +5,13 @@ After a wanted change:  PYTHONPATH=. python tests/options/test_dry_run.py >tests
 
 import contextlib
 import io
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch
 
 from fairseq_kernels.experiments import training
@@ -44,6 +46,17 @@ def everything() -> str:
 
 def test_dry_run():
     assert everything() == EXPECTED.read_text()
+
+
+@pytest.mark.parametrize("kind", DICTIONARIES)
+def test_scripts(kind, tmp_path):
+    """scripts/train_lm.sh and train_mt.sh print the same."""
+    for name in DICTIONARIES[kind]:
+        (tmp_path / name).touch()
+    options = ["--save-dir", "DIR", "--dry-run", "--profile", "cpu", "--stock"]
+    command = ["bash", Path(USER_DIR).parent / "scripts" / f"train_{kind}.sh", tmp_path, *options]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.replace(str(tmp_path), "DATA").replace(USER_DIR, "USER_DIR").strip() in EXPECTED.read_text()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Options of the command line and of the profiles reach what they are of, in this process and without a training."""
 
+import math
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
+from fairseq.logging import metrics
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.experiments import evaluation, training, workflow
+from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
@@ -146,6 +149,32 @@ def test_sentence_avg(by_sentence, size, dictionary):
     assert log["ntokens"] == 5 and log["nsentences"] == 2
 
 
+def test_variance_weight(dictionary):
+    """rho times the variance of the words' mixture weights; padding has none."""
+    target = torch.tensor([[4, 5, 2], [6, 2, 1]])
+    sample = {"target": target, "ntokens": 5, "net_input": {"src_tokens": target}}
+    own = model(dictionary, kernels="2xlin", dropout=0.0)
+    losses = [KernelMixtureCrossEntropy(task(dictionary), False, 0.0, rho)(own, sample)[0] for rho in (0.0, 3.0)]
+    features, _ = own.decoder.extract_features(target)
+    variance = own.output_layer_module.observe(features)["pi_variance"]
+    torch.testing.assert_close(losses[1] - losses[0], 3 * variance[target != 1].sum(), rtol=1e-4, atol=1e-6)
+
+
+def test_logged_values():
+    """Of two batches: the loss by what the trainer divided by, all else by words; base 2, as fairseq's."""
+    batches = [
+        {"loss": 6.0, "nll_loss": 4.0, "ntokens": 4, "nsentences": 2, "sample_size": 2, "pi_variance": 0.2},
+        {"loss": 2.0, "nll_loss": 2.0, "ntokens": 2, "nsentences": 1, "sample_size": 1, "pi_variance": 0.4},
+    ]
+    with metrics.aggregate() as aggregated:
+        KernelMixtureCrossEntropy.reduce_metrics([{**batch, "top10_errors": 3} for batch in batches])
+    values = aggregated.get_smoothed_values()
+    assert values["loss"] == pytest.approx(8 / 3 / math.log(2), abs=1e-3)
+    assert values["nll_loss"] == pytest.approx(1 / math.log(2), abs=1e-3)
+    assert values["ppl"] == pytest.approx(math.e, abs=0.01)
+    assert values["pi_variance"] == 0.1 and values["pi_variance_pp2"] == 1000 and values["top10_error"] == 1
+
+
 # scripts, on a machine with GPUs and on one without
 
 
@@ -198,6 +227,13 @@ def test_subwords_are_joined_as_they_were_made(corpora, evaluated, tmp_path):
     (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n", encoding="utf-8")
     evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
     assert "--remove-bpe=sentencepiece" in evaluated[0]
+
+
+def test_a_model_that_gives_no_number_has_no_perplexity(corpora, monkeypatch, tmp_path):
+    text = "Evaluated 12 tokens in 5s\nLoss (base 2): nan, Perplexity: nan\n"
+    monkeypatch.setattr(evaluation, "run", lambda command, parser, arguments, log: log.write_text(text))
+    with pytest.raises(Failed, match="perplexity nan on test: the model is broken"):
+        evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])
