@@ -1,0 +1,124 @@
+"""Puts the bugs of bugs.py into a copy of the repository, one at a time, and looks whether their tests notice.
+
+    PYTHONPATH=. .venv/bin/python tests/mutations/run.py [--only TEXT] [--out results/mutations.json]
+
+For hand or night, not CI. A bug is killed if a test fails, or none can be run; without a bug all must pass. What the
+file already has as killed isn't tried again. The tests run in processes forked from this one, which has imported torch
+and fairseq, but nothing of the repository.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+import fairseq_cli.train  # noqa: F401
+import filelock  # noqa: F401
+import hypothesis.strategies  # noqa: F401
+import pandas  # noqa: F401
+import pytest
+import sacrebleu  # noqa: F401
+import scipy.stats  # noqa: F401
+import torch._dynamo  # noqa: F401
+import torch.distributed.tensor  # noqa: F401  (torch.testing's)
+import torch.distributions  # noqa: F401
+from bugs import BUGS, Bug
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMES = itertools.count(1_000_000_000)
+LIMIT = 900  # seconds that the tests of a bug may take; a bug that makes them endless is killed
+
+
+def passes(tests: str, copy: Path) -> bool:
+    """Whether these tests pass in the copy, in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        os.setpgrp()
+        output = os.open(copy / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(copy)
+        os.environ["PYTHONPATH"] = sys.path[0] = str(copy)
+        signal.alarm(LIMIT)
+        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]))
+    _, status = os.waitpid(child, 0)
+    try:
+        os.killpg(child, signal.SIGKILL)  # what the tests have left running
+    except ProcessLookupError:
+        pass
+    return status == 0
+
+
+def by_file(bugs: Sequence[Bug]) -> Dict[str, str]:
+    """All tests of these bugs in one call a file: ``-k 'ONE'`` and ``-k 'OTHER'`` make ``-k '(ONE) or (OTHER)'``."""
+    keywords: Dict[str, Dict[str, None]] = {}
+    for bug in bugs:
+        file, _, keyword = bug.tests.partition(" -k ")
+        keywords.setdefault(file, {})[keyword.strip("'")] = None
+    return {
+        file: f"{file} -k '{' or '.join(f'({keyword})' for keyword in own)}'" if all(own) else file
+        for file, own in keywords.items()
+    }
+
+
+def write(path: Path, text: str) -> None:
+    """With a time of its own: by it Python tells whether compiled code is of this text."""
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, (next(TIMES),) * 2)
+
+
+def tried(bug: Bug, copy: Path) -> bool:
+    """Whether it is killed."""
+    text = (copy / bug.file).read_text(encoding="utf-8")
+    write(copy / bug.file, text.replace(bug.old, bug.new))
+    try:
+        return not passes(bug.tests, copy)
+    finally:
+        write(copy / bug.file, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="bugs in whose file, code or tests this text is")
+    parser.add_argument("--out", type=Path, help="a JSON file for what became of each bug")
+    args = parser.parse_args()
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and they take time
+    before = json.loads(args.out.read_text())["outcomes"] if args.out and args.out.is_file() else []
+    known = {Bug(**{name: outcome[name] for name in Bug._fields}) for outcome in before if outcome["killed"]}
+    outcomes: List[Dict] = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "copy")
+        for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+        for bug in BUGS:
+            count = (copy / bug.file).read_text(encoding="utf-8").count(bug.old)
+            if count != 1:
+                sys.exit(f"{bug.file} has {count} times {bug.old!r}; mend bugs.py")
+        without_bug = by_file([bug for bug in BUGS if bug not in known])
+        for bug in BUGS:
+            if bug not in known and args.only in " ".join(bug):
+                tests = without_bug.pop(bug.tests.partition(" -k ")[0], None)
+                if tests is not None and not passes(tests, copy):
+                    sys.exit((copy / "output").read_text() + f"{tests} fail without a bug")
+                outcomes.append({**bug._asdict(), "killed": tried(bug, copy)})
+                print("killed  " if outcomes[-1]["killed"] else "SURVIVED", bug.file, repr(bug.new), flush=True)
+            elif bug in known:
+                outcomes.append({**bug._asdict(), "killed": True})
+            if args.out:
+                killed = sum(outcome["killed"] for outcome in outcomes)
+                record = {"killed": killed, "bugs": len(outcomes), "outcomes": outcomes}
+                args.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{sum(outcome['killed'] for outcome in outcomes)} of {len(outcomes)} killed")
+
+
+if __name__ == "__main__":
+    main()
