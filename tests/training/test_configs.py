@@ -29,7 +29,7 @@ def test_profile_trains(config: Path, request, tmp_path):
     own = {"common.user_dir": USER_DIR, "task.data": data, "checkpoint.save_dir": tmp_path / "checkpoints"}
     words = [f"{name}={own[name]}" if (name := word.partition("=")[0]) in own else word for word in words]
     settings, folder = words[: words.index("--config-dir")], words[words.index("--config-dir") :]
-    folder[1] = str(USER_DIR.parent / folder[1])
+    folder[1] = folder[1].replace("$(python -m fairseq_kernels --configs)", fairseq("kernels", "--configs").out.strip())
     settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *TINY[kind]]
     fairseq("hydra_train", *settings, *folder, cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()

@@ -1,0 +1,115 @@
+"""Every command in README's and docs/' code blocks, in one folder, on tiny data under the names that are used there.
+
+As they stand: preparations, evaluations, figures, the report. With a smaller budget added: trainings, examples and one
+table. Not run, but their arguments read and their rows planned: the other tables, which take hours. ``--help`` in their
+place: setting up, the quickstart and the tests themselves. Of ``pip install``, that the extra exists. Left out is what
+development needs, by ``.venv/bin/python``.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from fairseq_commands import SIZES, USER_DIR
+from preparations import write
+
+from fairseq_kernels.experiments import workflow
+from fairseq_kernels.experiments.data import Corpus
+from fairseq_kernels.experiments.tables import load_table
+
+ROOT = USER_DIR.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = "results.md"  # its commands are those that made the figures
+SMALL = [*map(str, SIZES["lstm"][:8]), "--max-update", "2"]
+TABLE = "bash scripts/table1.sh data/swb --profile cpu --rows 'lin pol'"
+ADDED = {  # after a command that begins so
+    "fairseq-train": [*SMALL, "--save-dir", "checkpoints/plain", "--cpu"],
+    "bash scripts/train_lm.sh": SMALL,
+    "bash scripts/train_mt.sh": ["--max-update", "2"],
+    TABLE: ["--", *SMALL],
+    "python examples/pytorch_loop.py": ["--updates", "2", "--dim", "8"],
+    "python examples/huggingface_head.py": ["--updates", "1"],
+}
+HELP = ("bash scripts/quickstart.sh", "bash scripts/test.sh", "bash scripts/setup.sh")
+AS_THEY_STAND = (
+    "bash data-prep/", "bash scripts/evaluate_lm.sh", "bash scripts/evaluate_mt.sh", "bash scripts/figure1.sh",
+    "bash scripts/report.sh", "python examples/own_kernel.py", "python -m fairseq_kernels",
+)  # fmt: skip
+
+
+def commands():
+    """``(document, command)`` in their order, each once; lines that end in a backslash are joined."""
+    known = {}
+    for document in DOCUMENTS:
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
+        blocks = "".join(block for language, block in fenced if language in ("", "bash"))
+        for line in blocks.replace("\\\n", " ").splitlines() if document.name != GENERATED else ():
+            line = re.sub(r"\s{2,}", " ", line.partition(" #")[0]).strip()
+            if re.match(r"(bash|python|pip|fairseq-\w+) ", line):
+                known.setdefault(line, document.name)
+    return [(document, line) for line, document in known.items()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, lm_data, mt_text, mt_data):
+    """A clone with tiny data: the names of README and docs."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("scripts", "data-prep", "configs", "examples", "fairseq_kernels"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(lm_data, folder / "DATA_BIN")
+    for split in ("train", "val", "test"):
+        for number in range(6 if split == "train" else 2):
+            lines = f"A|Okay, uh, let's see <laughter>.|o\nB|Word{number % 3} the, the end.|sd\n\nA|<noise>.|x\n" * 9
+            write(folder / "Switchboard-Corpus" / "swda_data" / split / f"{2000 + number}.txt", lines)
+    write(folder / "Switchboard-Corpus" / "swda_data" / "metadata" / "train_split.txt", "2000\n")
+    shutil.copytree(mt_data, folder / "data" / "multi30k" / "data-bin")
+    for split in ("train", "valid", "test"):
+        write(folder / "ptb" / f"ptb.{split}.txt", "the end of N years\n" * 40)
+        shutil.copy(mt_text / f"{split}.en", folder / "data" / "multi30k" / f"{split}.ref.en")
+        for language in ("de", "en"):
+            write(folder / "iwslt14" / f"{split}.{language}", (mt_text / f"{split}.{language}").read_text())
+    write(folder / "iwslt14" / "code", "#version: 0.2\nw 1\nv 1\n")
+    for language in ("de", "en"):
+        shutil.copy(mt_data / f"dict.{language}.txt", folder / "iwslt14")
+    write(folder / "SimLex-999.txt", "word1\tword2\tPOS\tSimLex999\nend\tthe\tN\t1.0\n")
+    return folder
+
+
+def planned(folder, line, monkeypatch):
+    """A table's command, read as the table does, and its runs' data and options."""
+    monkeypatch.chdir(folder)
+    name, *arguments = shlex.split(line.removeprefix("bash scripts/"))
+    name = name.removesuffix(".sh")
+    argv = arguments if name == "table" else [name, *arguments]
+    table = load_table("table3" if argv[0] in ("table4", "linear_weight") else argv[0])
+    args = workflow.parse(argv)
+    corpora = [Corpus.at(path) for path in args.data]
+    for corpus in corpora:
+        corpus.check()
+    assert workflow.runs_of(table.chosen(args.rows), corpora, args)
+
+
+@pytest.mark.parametrize("document, line", commands(), ids=lambda value: value[:60].replace("/", "_"))
+def test_command(document, line, folder, monkeypatch):
+    begins = [start for start in ADDED if shlex.join(shlex.split(line)).startswith(start)]
+    if line.startswith("pip install"):
+        extra = re.search(r"\[(\w+)\]", line)
+        assert not extra or f'"{extra[1]}": [' in (ROOT / "setup.py").read_text()
+        return
+    if re.match(r"bash scripts/(\w*table\w*|convergence|linear_weight)\.sh", line) and not begins:
+        return planned(folder, line, monkeypatch)
+    assert begins or line.startswith((*HELP, *AS_THEY_STAND)), f"{document}: say above how it is to be tried"
+    if "huggingface" in line:
+        pytest.importorskip("transformers", reason="the extra 'examples' has 16 packages more")
+    added = ["--help"] if line.startswith(HELP) else ADDED[begins[0]] if begins else []
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
+    command = ["bash", "-c", f"{line} {shlex.join(added)}"]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
