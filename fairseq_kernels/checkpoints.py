@@ -1,7 +1,9 @@
-"""Checkpoints of fairseq's trainings: written whole or not at all, taken up from the newest whole one, and a finished
-training isn't trained further. :func:`install` puts this into fairseq.
+"""Checkpoints of fairseq's trainings: written whole or not at all, taken up from the newest whole one, refused in one
+line where they are no checkpoints or of another kind of model; a finished training isn't trained further.
+:func:`install` puts this into fairseq.
 """
 
+import functools
 import logging
 import os
 import shutil
@@ -9,17 +11,26 @@ from pathlib import Path
 
 import torch
 from fairseq import checkpoint_utils, file_io
+from fairseq.models import FairseqLanguageModel
+from fairseq.tasks import FairseqTask, LegacyFairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 
 from .analysis.model_state import updates
+from .errors import mistake, unreadable
 
 logger = logging.getLogger(__name__)
 fairseq_load = checkpoint_utils.load_checkpoint
 fairseq_save = checkpoint_utils.torch_persistent_save
+fairseq_read = checkpoint_utils.load_checkpoint_to_cpu
 
 
 def install() -> None:
     checkpoint_utils.torch_persistent_save = save
     checkpoint_utils.load_checkpoint = resume
+    checkpoint_utils.load_checkpoint_to_cpu = read
+    for task in (FairseqTask, LegacyFairseqTask):
+        task.build_model = of_the_task(task.build_model)
     if file_io.IOPathManager is None:  # else it knows other file systems
         file_io.PathManager.copy = staticmethod(copy)
 
@@ -38,9 +49,8 @@ def write(path: str, fill) -> None:
     except (OSError, RuntimeError) as error:  # the latter is torch's, of a disk that is full
         Path(part).unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise SystemExit(
-            f"fairseq_kernels: error: {path} can't be written ({why}); make room, and the same command goes on from "
-            "the last checkpoint"
+        raise mistake(
+            f"{path} can't be written ({why}); make room, and the same command goes on from the last checkpoint"
         ) from error
 
 
@@ -57,6 +67,37 @@ def copy(source: str, target: str, overwrite: bool = False) -> bool:
     with open(source, "rb") as content:
         write(target, lambda file: shutil.copyfileobj(content, file, 1 << 20))
     return True
+
+
+def read(path: str, arg_overrides=None, load_on_all_ranks: bool = False) -> dict:
+    """In the place of fairseq's, which lets all that wrong files raise through."""
+    try:
+        return fairseq_read(path, arg_overrides, load_on_all_ranks)
+    except Exception as error:  # torch and fairseq raise all kinds for wrong files
+        raise mistake(unreadable(path, error)) from error
+
+
+def of_the_task(build):
+    """A task's ``build_model``, which in fairseq builds any model for any task.
+
+    Raises:
+        SystemExit: one line: a translation model where a language model is wanted, or the reverse.
+    """
+
+    @functools.wraps(build)
+    def build_model(task, cfg, *args, **options):
+        model = build(task, cfg, *args, **options)
+        is_language_model = isinstance(model, FairseqLanguageModel)
+        for kind, name in ((LanguageModelingTask, "language_modeling"), (TranslationTask, "translation")):
+            if isinstance(task, kind) and is_language_model != (kind is LanguageModelingTask):
+                what = "a language model" if is_language_model else "no language model"
+                raise mistake(
+                    f"{type(model).__name__} is {what}, which doesn't fit --task {name}; give another --task, or "
+                    "another --arch or checkpoint"
+                )
+        return model
+
+    return build_model
 
 
 def newest(folder: Path) -> tuple:
@@ -88,6 +129,8 @@ def resume(cfg, trainer, **options):
             logger.warning(f"no whole checkpoint in {folder}: the training begins anew")
         elif path.name != f"checkpoint_last{suffix}.pt":
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
+    elif cfg.restore_file != "checkpoint_last.pt" and not Path(cfg.restore_file).exists():
+        raise mistake(f"--restore-file {cfg.restore_file} not found; give a .pt file that fairseq-train wrote")
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:

@@ -13,10 +13,15 @@ def restore_numpy_compat() -> None:
         np.compat = types.SimpleNamespace(long=int)
 
 
-def allow_namespaces() -> None:
-    """Lets torch's safe loader read fairseq's checkpoints, which hold an ``argparse.Namespace``.
+def allow_harmless_classes() -> None:
+    """Lets torch's safe loader read what fairseq's checkpoints hold: an ``argparse.Namespace``, and numbers of numpy's
+    among the statistics (fairseq issue 5603).
 
-    Since torch 2.6 ``torch.load`` refuses classes it doesn't know. A Namespace only holds values; checkpoints that
-    carry code stay refused.
+    Since torch 2.6 ``torch.load`` refuses classes it doesn't know. These only hold values; checkpoints that carry code
+    stay refused.
     """
-    torch.serialization.add_safe_globals([argparse.Namespace])
+    [scalar, *_] = np.float64(0).__reduce__()
+    numbers = {type(np.dtype(code)) for code in "?bhilqBHILQefdg"}
+    # numpy 1 and 2 name one function by different modules
+    named = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    torch.serialization.add_safe_globals([argparse.Namespace, np.dtype, *numbers, *named])

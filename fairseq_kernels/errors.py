@@ -1,10 +1,31 @@
 """What a user sees of a mistake: one line that names it, not a traceback."""
 
 import contextlib
+import difflib
 import os
 import pickle
+import re
 import sys
+from argparse import ArgumentParser
+from pathlib import Path
 from typing import Optional
+
+PREFIX = "fairseq_kernels: error: "
+# what fairseq and torch say of mistakes, and what to do about each
+EXPLANATIONS = {
+    r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} is another one; use the same --arch and "
+    "sizes as in its training, or another --save-dir or --restore-file",
+    r"Neither args nor cfg exist": "the checkpoint doesn't say what model it is of; give one that fairseq-train wrote",
+    r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
+    "split that needs it; make the data-bin again",
+    r"[Oo]ut of memory|can't allocate memory|Unable to allocate (.*)": "out of memory; give smaller layers, "
+    "--batch-size, --max-tokens or --output-memory-mib",
+}
+
+
+def mistake(message: str) -> SystemExit:
+    """The end of the program with this line."""
+    return SystemExit(PREFIX + " ".join(message.split()))
 
 
 @contextlib.contextmanager
@@ -13,24 +34,65 @@ def one_line_errors():
     try:
         yield
     except ValueError as error:
-        raise SystemExit(f"fairseq_kernels: error: {error}") from error
+        raise mistake(str(error)) from error
 
 
 def explanation(error: BaseException) -> Optional[str]:
-    """One line for a data folder or checkpoint that isn't what it should be; None for anything else."""
+    """One line for a mistake of the user's, or None for what may be an error of the program."""
     if isinstance(error, FileNotFoundError) and error.filename:
-        return f"{error.filename} not found; check the path of data and checkpoint"
+        return f"{error.filename} not found{data_bin_near(error.filename)}; check the path of data and checkpoint"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}; check the path, and whether you may read and write there"
     if isinstance(error, OSError) and "not found" in str(error):
         return f"{error}; check the path of data and checkpoint"
-    if isinstance(error, pickle.UnpicklingError):
-        return "the checkpoint is refused: it is damaged, no checkpoint, or carries code; give another --path"
-    if "Could not infer language pair" in str(error):
-        return "the data has no language pair; give a parallel corpus' data-bin folder, or --task language_modeling"
+    if isinstance(error, AssertionError) and str(error):  # fairseq checks options by assertions
+        return str(error)
+    if isinstance(error, MemoryError):
+        return EXPLANATIONS[r"[Oo]ut of memory|can't allocate memory|Unable to allocate (.*)"]
+    for pattern, line in EXPLANATIONS.items():
+        match = re.search(pattern, str(error))
+        if match:
+            return line.format(*match.groups())
     return None
 
 
-def explain_wrong_files() -> None:
-    """Under fairseq's commands, reports wrong paths and files in one line; in other programs changes nothing.
+def unreadable(path: object, error: BaseException) -> str:
+    """Why a checkpoint can't be read. torch's own words, which advise to load it unsafely, are left out."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"checkpoint {error.filename}: {error.strerror}; give a .pt file that fairseq-train wrote"
+    code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    if code:
+        return f"{path} is refused: it holds {code[1]}, which may run code; give a .pt file that fairseq-train wrote"
+    return f"{path} is damaged, or no checkpoint of fairseq-train's; give another .pt file"
+
+
+def data_bin_near(missing: str) -> str:
+    """A question, where a file of a data-bin was looked for in the folder above it."""
+    near = Path(missing).parent / "data-bin"
+    return f"; did you mean {near}?" if Path(missing).name.startswith("dict.") and near.is_dir() else ""
+
+
+def short_errors(parser: ArgumentParser) -> None:
+    """A mistyped option ends the program in one line with the nearest known one, without the usage."""
+
+    def error(message: str) -> None:
+        unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
+        choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
+        if unknown:
+            near = difflib.get_close_matches(unknown[1], re.findall(r"(?<!\S)--[\w-]+", parser.format_help()), 1)
+            message = f"unknown option {unknown[1]}"
+        elif choice:
+            near = difflib.get_close_matches(choice[2], re.findall(r"[\w.-]+", choice[3]), 1)
+            message = choice[1]
+        else:
+            near = []
+        raise mistake(message + (f"; did you mean {near[0]}?" if near else ""))
+
+    parser.error = error
+
+
+def explain_mistakes() -> None:
+    """Under fairseq's commands, reports mistakes in one line; in other programs changes nothing.
 
     fairseq lets the exceptions of its helpers through.
     """
@@ -44,6 +106,6 @@ def explain_wrong_files() -> None:
         if line is None:
             previous(kind, error, trace)
         else:
-            print(f"fairseq_kernels: error: {' '.join(line.split())}", file=sys.stderr)
+            print(mistake(line), file=sys.stderr)
 
     sys.excepthook = hook

@@ -1,10 +1,15 @@
-"""Registers models, criterions and optimizer with fairseq, and prepares it for current torch and numpy."""
+"""Registers models, criterions and optimizer with fairseq, and prepares it for current torch and numpy, wrong input and
+interruptions."""
 
-from . import checkpoints, criterions, models, optim  # noqa: F401
-from .compat import allow_namespaces, restore_numpy_compat
-from .errors import explain_wrong_files
+from . import checkpoints, criterions, data_files, distributed, models, optim  # noqa: F401
+from .compat import allow_harmless_classes, restore_numpy_compat
+from .errors import explain_mistakes
+from .options import install as explain_options
 
-allow_namespaces()
+allow_harmless_classes()
 restore_numpy_compat()
-explain_wrong_files()
+explain_mistakes()
+explain_options()
 checkpoints.install()
+data_files.install()
+distributed.install()

@@ -4,10 +4,21 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
 # Sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made.
-find_python() {
+choose_python() {
     if [ -n "${PYTHON_BIN:-}" ]; then PY=$PYTHON_BIN
     elif [ -x "$ROOT/.venv/bin/python" ]; then PY=$ROOT/.venv/bin/python
     else PY=python3; fi
+}
+
+# known_kernels ARGUMENTS...: ends the script at once where --kernels or --kernel is wrong; torch takes seconds to load.
+known_kernels() {
+    choose_python
+    ! command -v "$PY" >/dev/null || PYTHONPATH=$ROOT "$PY" -m fairseq_kernels.kernel_names "$@" || exit
+}
+
+# choose_python, and ends the script where that can't import fairseq and torch.
+find_python() {
+    choose_python
     [ "${FOUND_PYTHON:-}" = "$PY" ] && return  # by a script that called this one
     local reason
     reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
@@ -75,6 +86,7 @@ help_asked() {
 
 # module NAME ARGUMENTS...: becomes python -m fairseq_kernels.NAME.
 module() {
+    known_kernels "$@"
     find_python
     export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
     # else glibc gives work space on the CPU back to the system and gets it anew, page by page, at each step

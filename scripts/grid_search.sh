@@ -22,6 +22,7 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
+known_kernels "$@"
 find_python
 need_extra search
 module experiments.grid_search "$@"

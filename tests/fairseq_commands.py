@@ -41,12 +41,13 @@ class Result(NamedTuple):
 class Command:
     """A started command; ``wait`` gives its result."""
 
-    def __init__(self, name, arguments, stdin="", kill_at: Optional[int] = None, cwd=None):
+    def __init__(self, name, arguments, stdin="", kill_at: Optional[int] = None, cwd=None, environment=()):
         self.folder = tempfile.TemporaryDirectory()
         paths = [Path(self.folder.name, stream) for stream in ("in", "out", "err")]
         paths[0].write_text(stdin)
         self.out, self.err = paths[1:]
-        self.process = server.Process(target=run, args=(name, [str(a) for a in arguments], paths, kill_at, cwd))
+        arguments = (name, [str(a) for a in arguments], paths, kill_at, cwd, environment)
+        self.process = server.Process(target=run, args=arguments)
         self.process.start()
 
     def wait(self) -> Result:
@@ -58,12 +59,13 @@ class Command:
             return Result(self.process.exitcode, self.out.read_text(), self.err.read_text())
 
 
-def run(name, arguments, paths, kill_at, cwd) -> None:
+def run(name, arguments, paths, kill_at, cwd, environment) -> None:
     """In the new process: what the console script fairseq-NAME does."""
     multiprocessing.set_start_method("fork", force=True)  # data loader's workers, as in a fresh process
     for number, (path, mode) in enumerate(zip(paths, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2))):
         os.dup2(os.open(path, mode), number)
     sys.stdin = open(0, closefd=False)  # multiprocessing has put /dev/null in its place
+    os.environ.update(environment)
     if cwd is not None:
         os.chdir(cwd)
     sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]

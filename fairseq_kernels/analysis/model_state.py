@@ -7,7 +7,8 @@ from typing import Dict
 import torch
 from torch import Tensor
 
-from ..compat import allow_namespaces
+from ..compat import allow_harmless_classes
+from ..errors import mistake, unreadable
 from ..kernels import KERNELS
 from ..kernels.base import DOMAINS
 
@@ -55,14 +56,10 @@ def updates(checkpoint: Path) -> int:
 
 
 def load(checkpoint: Path) -> Dict:
-    allow_namespaces()
+    allow_harmless_classes()
     try:
         content = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        content["model"]
+        content["model"], content["extra_state"]
         return content
-    except FileNotFoundError as error:
-        raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file of fairseq-train's") from error
     except Exception as error:  # torch raises all kinds for wrong files
-        raise SystemExit(
-            f"error: {checkpoint} is damaged, no checkpoint, or carries code; give a .pt file of fairseq-train's"
-        ) from error
+        raise mistake(unreadable(checkpoint, error)) from error

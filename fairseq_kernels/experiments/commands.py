@@ -1,17 +1,15 @@
 """fairseq's commands in this process: their output in a log, their failures in one line."""
 
-import difflib
 import logging
 import os
-import re
 import sys
 import traceback
-from argparse import ArgumentParser
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Iterator, List, TextIO
 
-from ..errors import explanation
+from ..errors import PREFIX, explanation
+from ..logs import log_as_fairseq
 
 logging.getLogger("filelock").setLevel(logging.WARNING)  # what fairseq imports may have asked for more
 USER_DIR = str(Path(__file__).resolve().parents[1])
@@ -24,9 +22,7 @@ class Failed(Exception):
 @contextmanager
 def output_to(path: Path, mode: str = "a") -> Iterator[TextIO]:
     """What this process and those that it starts write goes to a file; yields the stream where it went before."""
-    # as fairseq's commands do, before what they import does it in another form
-    logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO, force=True,
-                        datefmt="%Y-%m-%d %H:%M:%S", stream=sys.stdout)  # fmt: skip
+    log_as_fairseq(logging.INFO)
     logging.raiseExceptions = False  # a full disk ends the training at its next checkpoint, not at a line of the log
     sys.stdout.flush()
     sys.stderr.flush()
@@ -63,7 +59,7 @@ def call(command: Callable[[], object], arguments: List[str], log: Path) -> obje
     except Exception as error:
         traceback.print_exc()
         why = explanation(error) or f"{type(error).__name__}: {error}"
-    why = " ".join(str(why).split()).removeprefix("fairseq_kernels: error: ").removeprefix("error: ")
+    why = " ".join(str(why).split()).removeprefix(PREFIX).removeprefix("error: ")
     raise Failed(f"{why} (log: {log})")
 
 
@@ -71,22 +67,3 @@ def last_line(log: Path) -> str:
     sys.stderr.flush()
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "no output"
-
-
-def short_errors(parser: ArgumentParser) -> None:
-    """A mistyped option ends a command of fairseq's in one line with the nearest known one, without the usage."""
-
-    def error(message: str) -> None:
-        unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
-        choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
-        if unknown:
-            near = difflib.get_close_matches(unknown[1], re.findall(r"(?<!\S)--[\w-]+", parser.format_help()), 1)
-            message = f"unknown option {unknown[1]}"
-        elif choice:
-            near = difflib.get_close_matches(choice[2], re.findall(r"[\w.-]+", choice[3]), 1)
-            message = choice[1]
-        else:
-            near = []
-        raise SystemExit(message + (f"; did you mean {near[0]}?" if near else ""))
-
-    parser.error = error

@@ -14,7 +14,7 @@ import torch
 
 from ..analysis.bleu import sacrebleu_of
 from ..errors import one_line_errors
-from .commands import Failed, call, output_to, short_errors
+from .commands import Failed, call, output_to
 from .data import KINDS, Corpus
 
 WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -88,7 +88,7 @@ def run(command: Callable, parser: Callable, arguments: List[str], log: Path) ->
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     def main():
-        args = options.parse_args_and_arch(parser(), modify_parser=short_errors)
+        args = options.parse_args_and_arch(parser())
         command(convert_namespace_to_omegaconf(args))
 
     part = log.with_name(f"{log.name}.part")

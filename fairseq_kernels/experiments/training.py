@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from ..analysis.training_log import read_curves
 from ..errors import one_line_errors
-from .commands import USER_DIR, Failed, call, output_to, short_errors
+from .commands import USER_DIR, Failed, call, output_to
 from .data import KINDS, Corpus
 from .profiles import fairseq_arguments, profiles
 from .progress import Progress, shown
@@ -44,7 +44,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
     with output_to(log) as screen, shown(Progress(log, arguments), screen, label):
         from fairseq_cli.train import cli_main  # logs to what is the output now
 
-        call(lambda: cli_main(modify_parser=short_errors), arguments, log)
+        call(cli_main, arguments, log)
     if "--no-save" not in arguments and not any(folder.glob("checkpoint*.pt")):
         raise Failed(f"fairseq-train ended without a checkpoint (log: {log})")
 

@@ -1,11 +1,9 @@
 """Reads what users write: mixtures such as "3xlin,log" and hyper-parameters such as "log.p=2,rbf.scale=learned"."""
 
-import re
 from typing import Dict, List, Mapping, Sequence, Tuple, Union
 
+from .. import kernel_names
 from .base import KERNELS, Kernel, Learned
-
-MOST = 1000  # components of a mixture
 
 KernelSpec = Union[str, Sequence[str]]
 ParameterSpec = Union[None, str, Mapping]
@@ -17,21 +15,7 @@ def parse_kernels(spec: KernelSpec) -> List[str]:
     Raises:
         ValueError: an unknown kernel, or not of the form ``[Nx]NAME,[Nx]NAME,...``.
     """
-    parts = spec.split(",") if isinstance(spec, str) else list(spec)
-    names: List[str] = []
-    for part in parts:
-        match = re.fullmatch(r"\s*(?:(\d+)\s*[x*]\s*)?([A-Za-z_]\w*)\s*", str(part))
-        if not match:
-            raise ValueError(f"kernels={spec!r}: {str(part)!r} is not [Nx]NAME; write for instance lin, or 3xlin,log")
-        count, name = int(match[1] or 1), match[2]
-        if name not in KERNELS:
-            raise ValueError(f"unknown kernel {name!r}; choose from {', '.join(KERNELS)}")
-        if not 1 <= count <= MOST - len(names):
-            raise ValueError(f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 to {MOST} in all")
-        names += [name] * count
-    if not names:
-        raise ValueError("kernels is empty; write for instance lin, or 3xlin,log")
-    return names
+    return kernel_names.parse_kernels(spec, KERNELS)
 
 
 def parse_value(text: object, name: str) -> Union[float, Learned]:

@@ -99,7 +99,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ["missing.pt", "not found"],
         ),
         "not a checkpoint": (("eval_lm", lm_data, "--path", scratch / "text.pt", *EVALUATION), ["checkpoint"]),
-        "monolingual data for translation": (mt_training(lm_data, next(folders)), ["language pair"]),
+        "monolingual data for translation": (mt_training(lm_data, next(folders)), ["no parallel text"]),
     }
     assert list(commands) == MISTAKES
     return {name: (later(*command), said) for name, (command, said) in commands.items()}
@@ -212,7 +212,7 @@ def test_help_needs_no_setting_up(name):
         (["train_lm", "{mt}", "--save-dir", "{tmp}/a"], ["parallel text", "train_mt.sh"]),
         (["train_lm", "{lm}", "--save-dir", "/dev/null/a"], ["/dev/null/a", "--save-dir"]),
         (["evaluate_lm", "{lm}", "{tmp}/none.pt"], ["none.pt", "not found"]),
-        (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["checkpoint is refused", "text.pt.test.log.part"]),
+        (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["text.pt is damaged, or no checkpoint", "text.pt.test.log.part"]),
         (["evaluate_lm", "{lm}", "{tmp}/text.pt", "--gen-subset", "tset"], ["'tset'", "test, train, valid"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference ", "test.ref.en; subsets with one: none"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),

@@ -432,32 +432,65 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_two_processes_train_as_one(lm_data, tmp_path):
+TWO_PROCESSES = (
+    *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "2xlin,rbf",
+    "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
+    "--criterion", "kernel_mixture_cross_entropy", "--pi-variance-weight", 0.5, "--label-smoothing", 0.1,
+    "--optimizer", "sgd", "--lr", 0.5, "--max-update", 4, "--log-format", "json", "--no-epoch-checkpoints",
+    "--batch-size", 8,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_process(lm_data, tmp_path_factory):
+    """Update i takes the batches that two processes take in their update i."""
+    folder = tmp_path_factory.mktemp("one")
+    return folder, fairseq("train", lm_data, *TWO_PROCESSES, "--update-freq", 2, "--save-dir", folder)
+
+
+@pytest.mark.parametrize("started", ["by fairseq", "by hand", "by torchrun"])
+def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
     """Gradients of two processes with a batch each are those of one process on both batches."""
-    options = (
-        lm_data, *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "2xlin,rbf",
-        "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
-        "--criterion", "kernel_mixture_cross_entropy", "--pi-variance-weight", 0.5, "--label-smoothing", 0.1,
-        "--optimizer", "sgd", "--lr", 0.5, "--max-update", 4, "--log-format", "json", "--no-epoch-checkpoints",
-        "--batch-size", 8,
-    )  # fmt: skip
-    both = (
-        "--ddp-backend", "legacy_ddp", "--distributed-backend", "gloo", "--distributed-no-spawn",
-        "--distributed-init-method", f"tcp://127.0.0.1:{free_port()}", "--distributed-world-size", 2,
-        "--find-unused-parameters",
-    )  # fmt: skip
-    pair = [
-        start("train", *options, *both, "--distributed-rank", rank, "--save-dir", tmp_path / "two") for rank in (0, 1)
-    ]
-    results = [process.wait() for process in pair]
-    assert [result.code for result in results] == [0, 0], results[0].text[-2000:] + results[1].text[-2000:]
-    # update i of one process takes the batches that the two take in their update i
-    one = fairseq("train", *options, "--update-freq", 2, "--save-dir", tmp_path / "one")
+    options, port = (lm_data, *TWO_PROCESSES, "--find-unused-parameters", "--save-dir", tmp_path), free_port()
+    if started == "by fairseq":
+        processes = [start("train", *options, "--distributed-world-size", 2)]
+    elif started == "by hand":
+        address = ("--distributed-no-spawn", "--distributed-init-method", f"tcp://127.0.0.1:{port}")
+        own = [(*address, "--distributed-world-size", 2, "--distributed-rank", rank) for rank in (0, 1)]
+        processes = [start("train", *options, *each) for each in own]
+    else:
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        processes = [start("train", *options, environment={**shared, "RANK": rank}) for rank in ("0", "1")]
+    results = [process.wait() for process in processes]
+    assert not any(result.code for result in results), [result.text[-2000:] for result in results]
+    folder, one = one_process
     for key in ("loss", "nll_loss", "pi_rbf", "pi_variance_pp2"):
         assert logged(results[0], "train")[-1][key] == pytest.approx(logged(one, "train")[-1][key], rel=2e-3), key
-    expected = parameters(tmp_path / "one")
-    for name, value in parameters(tmp_path / "two").items():
+    expected = parameters(folder)
+    for name, value in parameters(tmp_path).items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)  # sums in another order
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (("--kernel-params", "log.p=-1"), "log.p=-1 is not allowed"),  # found by the processes themselves
+        (("--ddp-backend", "slowmo"), "--ddp-backend slowmo doesn't run on a CPU"),
+        (("--distributed-no-spawn",), "--distributed-init-method tcp://HOST:PORT"),
+        (("--distributed-rank", 1), "--distributed-no-spawn"),
+    ],
+)
+def test_mistakes_of_several_processes(options, said, lm_data, tmp_path):
+    """One line, whichever processes notice."""
+    command = lm_training(lm_data, tmp_path / "new", "--kernels", "log", "--distributed-world-size", 2, *options)
+    result = start(*command).wait()
+    lines = [line for line in result.err.splitlines() if line.startswith("fairseq_kernels: error: ")]
+    assert result.code and len(lines) == 1 and said in lines[0] and "Traceback" not in result.text, result.text[-2000:]
+
+
+def test_a_training_without_an_update_ends_with_an_error(lm_data, tmp_path):
+    result = start(*lm_training(lm_data, tmp_path / "new", "--lr", 1e-9, "--stop-min-lr", 1e-3)).wait()
+    assert result.code and "the training ended without a checkpoint" in result.err.splitlines()[-1]
 
 
 def test_torch_s_own_wrapper_with_unused_parameters(mixture_lm):

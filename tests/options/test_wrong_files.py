@@ -1,0 +1,214 @@
+"""Checkpoints and data-bins that are damaged, or something else: one line that names the file, whoever reads it."""
+
+import os
+import pickle
+import random
+import re
+import shutil
+import types
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, tasks
+from fairseq.data import Dictionary, data_utils
+from fairseq_commands import LM_TASK, later, lm_training, mt_training
+
+from fairseq_kernels import fairseq_plugin  # noqa: F401
+from fairseq_kernels.analysis.model_state import model_state
+
+NOISE = random.Random(1).randbytes(5000)
+
+
+class Code:
+    """What a malicious checkpoint holds."""
+
+    def __reduce__(self):
+        return os.mkdir, ("code-ran",)
+
+
+WRONG_CHECKPOINTS = {
+    "truncated": lambda whole, state: whole[: len(whole) // 2],
+    "empty": lambda whole, state: b"",
+    "random bytes": lambda whole, state: NOISE,
+    "text": lambda whole, state: b"hello, this is text\n",
+    "another program's dict": lambda whole, state: {"epoch": 3, "net": torch.zeros(3)},
+    "another program's model": lambda whole, state: {"model": {"a": torch.zeros(3)}, "epoch": 3},
+    "bare state_dict": lambda whole, state: state["model"],
+    "a tensor": lambda whole, state: torch.zeros(3),
+    "a list": lambda whole, state: [1, 2],
+    "code": lambda whole, state: {**state, "more": Code()},
+    "code, pickled": lambda whole, state: pickle.dumps({"model": {}, "more": Code()}),
+}
+
+
+@pytest.fixture(scope="module")
+def state(mixture_lm):
+    return torch.load(mixture_lm.last, weights_only=True)
+
+
+@pytest.mark.parametrize("read", [checkpoint_utils.load_checkpoint_to_cpu, model_state])
+@pytest.mark.parametrize("wrong", WRONG_CHECKPOINTS)
+def test_checkpoint(wrong, read, mixture_lm, state, tmp_path, monkeypatch):
+    """By fairseq's reader and by the analyses'; no code runs, and torch's advice to load unsafely isn't repeated."""
+    monkeypatch.chdir(tmp_path)
+    content = WRONG_CHECKPOINTS[wrong](mixture_lm.last.read_bytes(), state)
+    path = tmp_path / "wrong.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    with pytest.raises(SystemExit, match=r"^fairseq_kernels: error: .*wrong\.pt ") as end:
+        read(str(path))
+    line = str(end.value)
+    assert "\n" not in line and "weights_only" not in line
+    if wrong == "code":
+        assert f"holds {os.mkdir.__module__}.mkdir" in line
+    assert os.listdir() == ["wrong.pt"]
+
+
+@pytest.mark.parametrize("read", [checkpoint_utils.load_checkpoint_to_cpu, model_state])
+def test_numbers_of_numpy(read, state, tmp_path):
+    """Are harmless (fairseq issue 5603), by whichever name of numpy's function a version of it wrote them."""
+    numbers = [np.float64(2.5), np.float32(2.5), np.int64(2), np.bool_(True)]
+    torch.save({**state, "extra_state": {**state["extra_state"], "best": numbers}}, tmp_path / "numbers.pt")
+    read(str(tmp_path / "numbers.pt"))
+    content = torch.load(tmp_path / "numbers.pt", weights_only=True)
+    assert content["extra_state"]["best"] == numbers
+    names = [b"numpy.core.multiarray", b"numpy._core.multiarray"]
+    for name in names:  # as numpy 1 and 2 write it
+        with ZipFile(tmp_path / "numbers.pt") as numbers_of, ZipFile(tmp_path / "other.pt", "w") as other:
+            for entry in numbers_of.infolist():
+                changed = re.sub(rb"numpy\._?core\.multiarray", name, numbers_of.read(entry))
+                other.writestr(entry, changed)
+        assert torch.load(tmp_path / "other.pt", weights_only=True)["extra_state"]["best"] == numbers
+
+
+def cut(name, share):
+    return lambda folder: os.truncate(folder / name, int((folder / name).stat().st_size * share))
+
+
+def put(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def changed(name, place, byte):
+    def change(folder):
+        content = bytearray((folder / name).read_bytes())
+        content[place] = byte
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+WRONG_SPLITS = {
+    "empty index": (put("train.idx", b""), "train.idx is damaged"),
+    "index of noise": (put("train.idx", NOISE), "train.idx is damaged"),
+    "half an index": (cut("train.idx", 0.5), "train.idx is damaged"),
+    "no more than an index' head": (lambda folder: os.truncate(folder / "train.idx", 26), "train.idx is damaged"),
+    "unknown type": (changed("train.idx", 17, 99), "train.idx is damaged"),
+    "10^18 sentences": (changed("train.idx", 25, 13), "train.idx is damaged"),
+    "a sentence's length": (changed("train.idx", 26, 77), "train.bin is damaged, or not of train.idx"),
+    "half the words": (cut("train.bin", 0.5), "train.bin is damaged, or not of train.idx"),
+    "no words": (put("train.bin", b""), "train.bin is damaged, or not of train.idx"),
+    "no .bin": (lambda folder: (folder / "train.bin").unlink(), "train.bin not found"),
+    "words of another split": (
+        lambda folder: shutil.copy(folder / "valid.bin", folder / "train.bin"),
+        "train.bin is damaged, or not of train.idx",
+    ),
+    "unknown words": (changed("train.bin", 1, 255), "its dictionary ends with 23"),
+    "short dictionary": (
+        lambda folder: (folder / "dict.txt").write_text("w0 3\nw1 2\n"),
+        "train.bin has the word number 23, but its dictionary ends with 5",
+    ),
+}
+
+
+@pytest.fixture
+def folder(lm_data, tmp_path):
+    return shutil.copytree(lm_data, tmp_path / "data-bin")
+
+
+@pytest.mark.parametrize("wrong", WRONG_SPLITS)
+def test_split(wrong, folder):
+    damage, said = WRONG_SPLITS[wrong]
+    damage(folder)
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    with pytest.raises(SystemExit, match=f"^fairseq_kernels: error: {folder}/.*{said}.*make the data-bin again"):
+        data_utils.load_indexed_dataset(str(folder / "train"), dictionary, combine=True)
+
+
+def test_later_files_of_a_split(folder):
+    """Those that fairseq puts together with the first."""
+    for ending in ("idx", "bin"):
+        shutil.copy(folder / f"train.{ending}", folder / f"train1.{ending}")
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    assert len(data_utils.load_indexed_dataset(str(folder / "train"), dictionary, combine=True)) == 320
+    cut("train1.bin", 0.5)(folder)
+    with pytest.raises(SystemExit, match="train1.bin is damaged"):
+        data_utils.load_indexed_dataset(str(folder / "train"), dictionary, combine=True)
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "has no words"),
+        (NOISE, "Incorrect encoding"),
+        ("w0 3\n".encode("utf-16"), "Incorrect encoding"),
+        (b"w0\nw1\n", "<token> <cnt>"),
+        (b"w0 many\n", "<token> <cnt>"),
+        (b"w0 3\n\nw1 3\n", "<token> <cnt>"),
+        (b"w0 3\nw0 2\n", "Duplicate word .* 'w0'"),
+    ],
+)
+def test_dictionary(content, said, folder):
+    (folder / "dict.txt").write_bytes(content)
+    with pytest.raises(SystemExit, match=f"^fairseq_kernels: error: {folder}/dict.txt .*{said}") as end:
+        Dictionary.load(str(folder / "dict.txt"))
+    assert "\n" not in str(end.value)
+
+
+def test_the_folder_above_a_data_bin_of_parallel_text(mt_data):
+    with pytest.raises(SystemExit, match=f"no parallel text; did you mean {mt_data}"):
+        tasks.setup_task(types.SimpleNamespace(_name="translation", task="translation", data=str(mt_data.parent)))
+
+
+@pytest.fixture(scope="module")
+def commands(lm_data, mt_data, mixture_lm, state, tmp_path_factory):
+    """Commands with wrong files, queued, and what their line must say."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "cut.pt").write_bytes(mixture_lm.last.read_bytes()[:3000])
+    damaged, lm = folder / "cut.pt", ("--gen-subset", "test", *LM_TASK, "--batch-size", 8)
+    pair = ("--batch-size", 8, "--source-lang", "de", "--target-lang", "en")
+    above = shutil.copytree(lm_data, folder / "corpus" / "data-bin").parent
+    no_target = shutil.copytree(mt_data, folder / "no-target")
+    (no_target / "train.de-en.en.idx").unlink()
+    commands = {
+        "eval-lm": (("eval_lm", lm_data, "--path", damaged, *lm), "cut.pt is damaged"),
+        "generate": (("generate", mt_data, "--path", damaged, *pair), "cut.pt is damaged"),
+        "interactive": (("interactive", mt_data, "--path", damaged, *pair[2:]), "cut.pt is damaged"),
+        "restore-file": (lm_training(lm_data, folder / "a", "--restore-file", damaged), "cut.pt is damaged"),
+        "no restore-file": (lm_training(lm_data, folder / "a", "--restore-file", "none.pt"), "none.pt not found"),
+        "finetune": (lm_training(lm_data, folder / "b", "--finetune-from-model", damaged), "cut.pt is damaged"),
+        "language model for translation": (
+            ("generate", mt_data, "--path", mixture_lm.last, *pair),
+            "KernelLSTMLanguageModel is a language model, which doesn't fit --task translation",
+        ),
+        "corpus for its data-bin": (lm_training(above, folder / "d"), f"did you mean {above}/data-bin?"),
+        "no target side": (mt_training(no_target, folder / "e"), "no text of the target language"),
+    }
+    return {name: (later(*command), said) for name, (command, said) in commands.items()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["eval-lm", "generate", "interactive", "restore-file", "no restore-file", "finetune",
+     "language model for translation", "corpus for its data-bin", "no target side"],
+)  # fmt: skip
+def test_command(name, commands):
+    queued, said = commands[name]
+    result = queued.result()
+    assert result.code is not None and result.code > 0, result.text[-2000:]
+    [line] = result.err.strip().splitlines()
+    assert line.startswith("fairseq_kernels: error: ") and said in line
