@@ -86,6 +86,9 @@ help_asked() {
 
 # module NAME ARGUMENTS...: becomes python -m fairseq_kernels.NAME.
 module() {
+    case ${OMP_NUM_THREADS:-1} in *[!0-9,]* | 0*)
+        die "OMP_NUM_THREADS=$OMP_NUM_THREADS is not allowed: set it to a number of threads, or leave it unset" ;;
+    esac
     known_kernels "$@"
     find_python
     export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}

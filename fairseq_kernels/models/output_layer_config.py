@@ -12,7 +12,8 @@ import numpy as np
 from omegaconf import OmegaConf
 from torch import nn
 
-from ..errors import one_line_errors
+from ..errors import mistake, one_line_errors
+from ..fused.matrix_products import onednn_is_faster
 from ..kernels.spec import refuse_unused_parameters
 from ..output_layers import (
     AllocationSettings,
@@ -154,7 +155,7 @@ def build_output_layer(
 ) -> OutputLayer:
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
     if cfg.output_layer not in OUTPUT_LAYERS:
-        raise SystemExit(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
+        raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
         for option, given in {
@@ -164,14 +165,15 @@ def build_output_layer(
             "--latent-projection": cfg.latent_projection,
         }.items():
             if given:
-                raise SystemExit(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
+                raise mistake(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
     bias = str(cfg.output_bias or default_bias).lower()
     if bias not in ("true", "false", "prior"):
-        raise SystemExit(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
+        raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
     if cfg.output_memory_mib is not None and cfg.output_memory_mib < 1:
-        raise SystemExit(f"--output-memory-mib {cfg.output_memory_mib} is not allowed: give 1 or more")
+        raise mistake(f"--output-memory-mib {cfg.output_memory_mib} is not allowed: give 1 or more")
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
+        onednn_is_faster()  # else a wrong FAIRSEQ_KERNELS_ONEDNN is noticed in training
         layer_class, options = OUTPUT_LAYERS[cfg.output_layer]
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
         layer = layer_class(**sizes, bias=bias != "false", **options(cfg, len(dictionary)))
@@ -179,12 +181,12 @@ def build_output_layer(
             layer.set_log_prior(training_counts(task, dictionary))
     if shared is not None:
         if cfg.output_layer == "kerbs":
-            raise SystemExit(
+            raise mistake(
                 "--share-decoder-input-output-embed doesn't fit --output-layer kerbs, which has several vectors a "
                 "word; leave it out"
             )
         if shared.embedding_dim != embed_dim:
-            raise SystemExit(
+            raise mistake(
                 f"sharing input and output embeddings needs one dimension for both, not {shared.embedding_dim} and "
                 f"{embed_dim}; set them equal or don't share"
             )

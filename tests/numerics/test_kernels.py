@@ -5,7 +5,7 @@ import reference
 import torch
 from kernel_settings import EVERY, FIXED, LEARNED, build, ids
 
-from fairseq_kernels import KERNELS, GeneralizedSoftmax
+from fairseq_kernels import KERNELS, GeneralizedSoftmax, kernel_names
 from fairseq_kernels.kernels import Kernel, Learned
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
@@ -376,6 +376,11 @@ def test_parameters_that_nothing_uses():
 def test_parameters_of_unused_kernels_do_not_ask_for_dimensions():
     """mog.components for other rows of a table is no reason to refuse lin, whatever the dimension."""
     assert build_kernels("lin", 4, "mog.components=600")
+
+
+def test_the_list_of_names_that_needs_no_torch():
+    own = [name for name, kernel in KERNELS.items() if kernel.__module__.startswith("fairseq_kernels.")]
+    assert tuple(own) == kernel_names.NAMES
 
 
 @pytest.mark.parametrize("name", KERNELS)

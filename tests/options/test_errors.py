@@ -36,7 +36,13 @@ OPTIONS = {
     ),
     "label smoothing": (("--label-smoothing", 1.5), ["--label-smoothing 1.5", "below 1"]),
     "negative rho": (("--pi-variance-weight", -1), ["--pi-variance-weight -1", "0 or more"]),
-    "unknown architecture": (("--arch", "kernel_lstm"), ["kernel_lstm", "invalid choice"]),
+    "unknown architecture": (("--arch", "kernel_lstm"), ["invalid choice: 'kernel_lstm'", "did you mean kernel_lstm_"]),
+    "unknown option": (("--kernles", "lin"), ["unknown option --kernles; did you mean --kernels?"]),
+    "too many components": (("--kernels", "99999999999xlin"), ["99999999999", "1 to 1000 in all"]),
+    "too large a power": (("--kernels", "pol", "--kernel-params", "pol.p=1000000"), ["pol.p=1e+06", "at most 1000"]),
+    "too large a number": (("--kernels", "rbf", "--kernel-params", "rbf.gamma=1e300"), ["rbf.gamma=1e+300", "1e30"]),
+    "a parameter twice": (("--kernels", "log", "--kernel-params", "log.p=2,log.p=3"), ["'log.p' is given twice"]),
+    "a parameter of no component": (("--kernels", "lin", "--kernel-params", "log.p=3"), ["'log.p'", "add log"]),
 }
 # further training of a saved mixture "2xlin,log"
 RESUMING = {
@@ -99,10 +105,15 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ["missing.pt", "not found"],
         ),
         "not a checkpoint": (("eval_lm", lm_data, "--path", scratch / "text.pt", *EVALUATION), ["checkpoint"]),
+        "environment": (lm_training(lm_data, next(folders)), ["FAIRSEQ_KERNELS_ONEDNN=x is not allowed", "0 or 1"]),
         "monolingual data for translation": (mt_training(lm_data, next(folders)), ["no parallel text"]),
     }
     assert list(commands) == MISTAKES
-    return {name: (later(*command), said) for name, (command, said) in commands.items()}
+    variables = {"environment": {"FAIRSEQ_KERNELS_ONEDNN": "x"}}
+    return {
+        name: (later(*command, environment=variables.get(name, {})), said)
+        for name, (command, said) in commands.items()
+    }
 
 
 MISTAKES = [
@@ -111,7 +122,7 @@ MISTAKES = [
     *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
     *("criterion on transformer", "no data", "no translation data", "no data to evaluate on"),
     *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
-    "monolingual data for translation",
+    *("environment", "monolingual data for translation"),
 ]
 
 
@@ -200,12 +211,28 @@ def test_help_needs_no_setting_up(name):
     assert not any(line.startswith("#") for line in out.splitlines())
 
 
+def test_kernels_are_looked_at_before_torch_is_loaded(lm_data, tmp_path):
+    """A Python without torch says what is wrong with them."""
+    for name, wrong in (("train_lm", ["--kernels", "2xlni"]), ("grid_search", ["--kernel=2xlni"])):
+        bare = tmp_path / "bare"
+        bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S \"$@\"\n")
+        bare.chmod(0o755)
+        code, out, err = script(name, lm_data, *wrong, "--save-dir", tmp_path / "new", PYTHON_BIN=str(bare))
+        assert code == 1 and not out and err.startswith("fairseq_kernels: error: unknown kernel 'lni'; did you mean lin?")
+        assert not (tmp_path / "new").exists()
+
+
+def test_threads(lm_data, tmp_path):
+    code, out, err = script("train_lm", lm_data, "--save-dir", tmp_path / "new", OMP_NUM_THREADS="abc")
+    assert code == 2 and "OMP_NUM_THREADS=abc is not allowed" in err and not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
         (["train_lm", "{lm}", "--kernles", "lin", "--save-dir", "{tmp}/a"], ["--kernles", "did you mean --kernels?"]),
         (["train_lm", "{lm}", "--optimizer", "adm", "--save-dir", "{tmp}/a"], ["'adm'", "did you mean adam?"]),
-        (["train_lm", "{lm}", "--kernels", "lni", "--save-dir", "{tmp}/a"], ["lni", "lin", "{tmp}/a/train.log"]),
+        (["train_lm", "{lm}", "--kernel-params", "log.q=2", "--save-dir", "{tmp}/a"], ["log.q", "{tmp}/a/train.log"]),
         (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
         (["train_lm", "{lm}"], ["--save-dir"]),
         (["train_lm", "{tmp}/nowhere", "--save-dir", "{tmp}/a"], ["nowhere", "data-prep"]),
