@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (registers the models)
+from ..errors import data_bin_near
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
 
@@ -37,7 +38,8 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     if not Path(checkpoint).is_file():
         raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
     if not (Path(data) / f"{split}.idx").is_file():
-        raise SystemExit(f"error: no {split}.idx in {data}; give a data-bin folder of one language that has that split")
+        near = data_bin_near(str(Path(data, "dict.txt")))
+        raise SystemExit(f"error: no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
     try:

@@ -43,11 +43,17 @@ def finite(content):
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Whole or not at all.
+
+    Raises:
+        OSError: with the file's name, which Python leaves out where the disk is full.
+    """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_text(text)
         part.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

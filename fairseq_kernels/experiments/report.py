@@ -113,8 +113,12 @@ def write(path: Path, text: str) -> None:
     """Beside it, then renamed; bytes keep the line ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(text.encode())
-    part.replace(path)
+    try:
+        part.write_bytes(text.encode())
+        part.replace(path)
+    except OSError as error:  # which is without a name where the disk is full
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     print(path)
 
 

@@ -1,10 +1,12 @@
 """The report against figures worked out by hand; where its numbers come from; the page by itself; mistakes."""
 
+import errno
 import json
 import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -520,6 +522,23 @@ def test_program(monkeypatch, capsys, results, tmp_path):
     run(monkeypatch, "--results", tmp_path, *chosen)
     assert (tmp_path / "new" / "a.md").read_text() == markdown(chapters[:1])
     assert (tmp_path / "new" / "a.html").is_file() and not list(tmp_path.rglob("*.part"))
+
+
+def test_a_full_disk_leaves_the_older_report(monkeypatch, capsys, results, tmp_path):
+    results([figure("lin", 60.0)])
+    run(monkeypatch, "--results", tmp_path)
+    before = (tmp_path / "report.md").read_text()
+    results([figure("log", 99.0)])
+
+    def full(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--results", tmp_path)
+    assert f"{tmp_path}/report.md: No space left on device" in capsys.readouterr().err
+    assert (tmp_path / "report.md").read_text() == before and not list(tmp_path.rglob("*.part"))
 
 
 def without(name, **entry):

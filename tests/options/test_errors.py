@@ -111,8 +111,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
     assert list(commands) == MISTAKES
     variables = {"environment": {"FAIRSEQ_KERNELS_ONEDNN": "x"}}
     return {
-        name: (later(*command, environment=variables.get(name, {})), said)
-        for name, (command, said) in commands.items()
+        name: (later(*command, environment=variables.get(name, {})), said) for name, (command, said) in commands.items()
     }
 
 
@@ -215,11 +214,11 @@ def test_kernels_are_looked_at_before_torch_is_loaded(lm_data, tmp_path):
     """A Python without torch says what is wrong with them."""
     for name, wrong in (("train_lm", ["--kernels", "2xlni"]), ("grid_search", ["--kernel=2xlni"])):
         bare = tmp_path / "bare"
-        bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S \"$@\"\n")
+        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
         bare.chmod(0o755)
         code, out, err = script(name, lm_data, *wrong, "--save-dir", tmp_path / "new", PYTHON_BIN=str(bare))
-        assert code == 1 and not out and err.startswith("fairseq_kernels: error: unknown kernel 'lni'; did you mean lin?")
-        assert not (tmp_path / "new").exists()
+        assert code == 1 and err.startswith("fairseq_kernels: error: unknown kernel 'lni'; did you mean lin?")
+        assert not out and not (tmp_path / "new").exists()
 
 
 def test_threads(lm_data, tmp_path):

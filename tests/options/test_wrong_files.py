@@ -195,6 +195,10 @@ def commands(lm_data, mt_data, mixture_lm, state, tmp_path_factory):
             ("generate", mt_data, "--path", mixture_lm.last, *pair),
             "KernelLSTMLanguageModel is a language model, which doesn't fit --task translation",
         ),
+        "translation model for text": (
+            lm_training(lm_data, folder / "c", arch="kernel_transformer_iwslt_de_en"),
+            "KernelTransformer is no language model, which doesn't fit --task language_modeling",
+        ),
         "corpus for its data-bin": (lm_training(above, folder / "d"), f"did you mean {above}/data-bin?"),
         "no target side": (mt_training(no_target, folder / "e"), "no text of the target language"),
     }
@@ -204,7 +208,7 @@ def commands(lm_data, mt_data, mixture_lm, state, tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     ["eval-lm", "generate", "interactive", "restore-file", "no restore-file", "finetune",
-     "language model for translation", "corpus for its data-bin", "no target side"],
+     "language model for translation", "translation model for text", "corpus for its data-bin", "no target side"],
 )  # fmt: skip
 def test_command(name, commands):
     queued, said = commands[name]
