@@ -59,7 +59,8 @@ def explanation(error: BaseException) -> Optional[str]:
 def unreadable(path: object, error: BaseException) -> str:
     """Why a checkpoint can't be read. torch's own words, which advise to load it unsafely, are left out."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"checkpoint {error.filename}: {error.strerror}; give a .pt file that fairseq-train wrote"
+        why = "not found" if isinstance(error, FileNotFoundError) else f"can't be read ({error.strerror})"
+        return f"checkpoint {error.filename} {why}; give a .pt file that fairseq-train wrote"
     code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if code:
         return f"{path} is refused: it holds {code[1]}, which may run code; give a .pt file that fairseq-train wrote"
