@@ -134,7 +134,8 @@ def main() -> None:
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         record = {"checkpoint": str(args.checkpoint), "words_by_senses": histogram, "words": rows}
-        (args.out / "senses.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (args.out / "senses.json").write_text(text, encoding="utf-8")
         if senses.theta is not None:
             plot(senses, rows, args.out / "theta.svg")
 

@@ -20,7 +20,7 @@ def read_json(path: Path):
         ValueError: the file is damaged.
     """
     try:
-        return json.loads(path.read_text(), object_hook=with_number)
+        return json.loads(path.read_text(encoding="utf-8"), object_hook=with_number)
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
 
@@ -50,7 +50,7 @@ def write_text(path: Path, text: str) -> None:
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text)
+        part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

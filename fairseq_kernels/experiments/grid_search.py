@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
@@ -90,7 +90,7 @@ def default_grid(kernels: str) -> str:
     Raises:
         ValueError: none has, or several.
     """
-    grids = yaml.safe_load(checkout("configs", "grids.yaml").read_text())
+    grids = yaml.safe_load(checkout("configs", "grids.yaml").read_text(encoding="utf-8"))
     known = [grids[name] for name in dict.fromkeys(parse_kernels(kernels)) if name in grids]
     if len(known) != 1:
         counted = f"{len(known)} grids" if known else "no grid"
@@ -192,7 +192,8 @@ class Search:
             if len(states) < self.points or TrialState.WAITING in states:
                 # the sampler ends it when the grid is through; what is queued then is taken here
                 number = None if len(states) < self.points else states.count(TrialState.WAITING)
-                self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed, OSError))
+                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # SQLite may give two a queued trial
+                    self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed, OSError))
             elif TrialState.RUNNING in states:  # another process'
                 self.stopping.wait(LOOK)
             else:

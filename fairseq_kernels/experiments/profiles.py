@@ -35,7 +35,7 @@ def load_profile(kind: str, name: str) -> Dict[str, Dict]:
     """
     if name not in profiles(kind):
         raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
-    return yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text())
+    return yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def option_value(options: Sequence[str], name: str) -> Optional[str]:

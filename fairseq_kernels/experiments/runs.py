@@ -184,7 +184,7 @@ class Run:
         if code:
             raise Failed(f"{last_line(log)} (exit status {code}, log: {log})")
         # what libraries say at the end may come after it
-        *_, measured = (line for line in log.read_text().splitlines() if line.startswith("[{"))
+        *_, measured = (line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("[{"))
         write_json(path, json.loads(measured))
 
     def measured(self, name: str, options: Sequence[str]) -> List[Dict]:

@@ -26,7 +26,7 @@ def load_searched(path: Path) -> Dict[str, Dict]:
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no file; name another")
     try:
-        content = yaml.safe_load(path.read_text()) or {} if path.is_file() else {}
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {} if path.is_file() else {}
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}; mend or move it") from None
     if not isinstance(content, dict):

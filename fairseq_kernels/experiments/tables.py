@@ -80,7 +80,7 @@ def load_table(name: str) -> Table:
     path = TABLES / f"{name}.yaml"
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
-    content = yaml.safe_load(path.read_text())
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     rows = []
     for row in content["rows"]:
         options = tuple(shlex.split(row.pop("options", "")))

@@ -78,7 +78,7 @@ def run_steps(steps: Sequence[Step], jobs: int, profile: Optional[Path] = None) 
                 if step not in busy and not done.exists():
                     logs = f"Snakemake's last line: {last_line(folder / 'log')}; logs: {folder / 'log'}, {step.run.log}"
                     killed = f"ended without a word, killed or with the disk full ({logs})"
-                    failed[step.label] = said.read_text() if said.exists() else killed
+                    failed[step.label] = said.read_text(encoding="utf-8") if said.exists() else killed
                     if profile is not None or not said.exists():  # on this machine the step has said it
                         say(f"{step.label}: failed: {failed[step.label]}")
         for step in busy:

@@ -228,6 +228,20 @@ def test_processes_share_a_search(search):
     assert sorted(search.points()) == ["1", "2", "3", "4"]
 
 
+def test_a_queued_trial_that_two_have_taken(search, monkeypatch):
+    """SQLite locks no rows, so that the second to finish finds the trial finished."""
+    optimize, calls = optuna.Study.optimize, []
+
+    def taken_once(study, *arguments, **options):
+        calls.append(study)
+        if len(calls) == 1:
+            raise optuna.exceptions.UpdateFinishedTrialError("Trial#2 has already finished and can not be updated.")
+        optimize(study, *arguments, **options)
+
+    monkeypatch.setattr(optuna.Study, "optimize", taken_once)
+    assert search("1,2")["origin"]["trials"]["complete"] == 2
+
+
 def test_training_that_outlives_its_search_is_waited_for(search):
     with search.joined("1").training({"log.p": "1"}).lock():
         process = search.process("1")

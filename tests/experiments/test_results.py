@@ -2,11 +2,13 @@
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fairseq_commands import USER_DIR
 from filelock import FileLock, Timeout
 
 from fairseq_kernels.experiments import results, training
@@ -112,11 +114,24 @@ def test_a_folder_is_of_one_corpus_and_one_command(run):
 # files
 
 
+def test_files_are_utf_8_in_any_locale(tmp_path):
+    program = """
+from pathlib import Path
+from fairseq_kernels.experiments.files import read_json, write_json
+write_json(Path("a.json"), ["W \\u2212 h"])
+assert read_json(Path("a.json")) == ["W \\u2212 h"]
+"""
+    environment = {**os.environ, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    environment["PYTHONPATH"] = str(USER_DIR.parent)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, env=environment, check=True)
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == ["W \u2212 h"]
+
+
 def test_an_interrupted_write_leaves_the_older_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     write_json(path, {"value": 1})
 
-    def killed(*_):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     for where in ("write_text", "replace"):
@@ -132,9 +147,9 @@ def test_a_reader_sees_the_older_file_or_the_whole_new_one(tmp_path, monkeypatch
     write_text(path, "old")
     original = Path.write_text
 
-    def watched(self, text):
+    def watched(self, text, **options):
         seen.append((self, path.read_text()))
-        return original(self, text)
+        return original(self, text, **options)
 
     monkeypatch.setattr(Path, "write_text", watched)
     write_text(path, "new")
