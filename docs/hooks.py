@@ -1,5 +1,6 @@
-"""Pages that MkDocs takes from the repository's top, where they belong."""
+"""Pages that MkDocs takes from the repository's top, where they belong; and docstrings' roles as plain names."""
 
+import re
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -14,3 +15,7 @@ def on_files(files, config):
             text = text.replace(f"]({other})", f"]({link})")
         files.append(File.generated(config, page, content=text.replace("](docs/", "](")))
     return files
+
+
+def on_page_content(html, page, config, files):
+    return re.sub(r":(meth|class|func|mod|data|attr):<code>~?", "<code>", html)

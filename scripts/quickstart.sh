@@ -65,7 +65,7 @@ if [ ! -f "$dir/bleu.txt" ]; then
     done
     # without label smoothing, so that its perplexity compares with the best possible one
     bash scripts/train_mt.sh "$out/mt/data-bin" --profile cpu --kernels 3xlin,log --save-dir "$dir" "${size[@]}" --lr 0.003 \
-        --label-smoothing 0 --warmup-updates 100 --max-update 400 --log-interval 50
+        --label-smoothing 0 --warmup-updates 100 --max-update 250 --log-interval 50
     bash scripts/evaluate_mt.sh "$out/mt" "$dir/checkpoint_best.pt" >"$dir/bleu.part"
     mv "$dir/bleu.part" "$dir/bleu.txt"
 fi
