@@ -71,6 +71,18 @@ assert "torch" not in sys.modules
     assert python(program) == [str(ROOT / "fairseq_kernels")]
 
 
+def test_a_wheel_has_the_profiles(tmp_path):
+    """Where ``--configs`` says, and no other settings."""
+    build = [sys.executable, "-W", "ignore", "setup.py", "-q", "build", "--build-base", tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "fairseq_kernels", "--configs"]
+    printed = subprocess.run(command, cwd=tmp_path / "lib", env={}, capture_output=True, text=True, check=True).stdout
+    folder = Path(printed.strip())
+    assert folder == tmp_path / "lib" / "fairseq_kernels" / "configs"
+    profiles = {path.relative_to(ROOT / "configs") for kind in ("lm", "mt") for path in ROOT.glob(f"configs/{kind}/*")}
+    assert {path.relative_to(folder) for path in folder.rglob("*.yaml")} == profiles
+
+
 def own_kernel_of_readme():
     """The Python lines of README's kernel of one's own."""
     text = (ROOT / "README.md").read_text()
