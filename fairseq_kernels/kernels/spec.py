@@ -28,7 +28,8 @@ def parse_value(text: object, name: str) -> Union[float, Learned]:
             return Learned(float(start) if start else None)
         return float(str(text))
     except ValueError:
-        raise ValueError(f"{name}={text} is not allowed: give a number, learned, or learned:START") from None
+        shown = " ".join(str(text).split())
+        raise ValueError(f"{name}={shown} is not allowed: give a number, learned, or learned:START") from None
 
 
 def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Learned]]]:

@@ -105,6 +105,7 @@ def test_any_kernels(text):
     st.lists(PIECES, max_size=4).map("".join)))  # fmt: skip
 @example("mog.components=1e300")
 @example("log.p=learned:nan")
+@example("log.p=\nlin")
 @example("pol.p=1e309")
 def test_any_hyperparameters(text):
     try:
@@ -130,7 +131,7 @@ def test_any_line_of_a_log(number, end):
     record = read_record(line)
     if record is not None:
         kind, found = record
-        assert kind == "train_inner" and int(found["num_updates"]) >= 0
+        assert kind == "train_inner" and isinstance(int(found["num_updates"]), int)
         assert all(isinstance(value, float) for value in found.values())
 
 
