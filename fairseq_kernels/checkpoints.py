@@ -129,8 +129,10 @@ def resume(cfg, trainer, **options):
             logger.warning(f"no whole checkpoint in {folder}: the training begins anew")
         elif path.name != f"checkpoint_last{suffix}.pt":
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
-    elif cfg.restore_file != "checkpoint_last.pt" and not Path(cfg.restore_file).exists():
-        raise mistake(f"--restore-file {cfg.restore_file} not found; give a .pt file that fairseq-train wrote")
+    elif cfg.restore_file != "checkpoint_last.pt":
+        given = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+        if not file_io.PathManager.exists(given):
+            raise mistake(f"--restore-file {given} not found; give a .pt file that fairseq-train wrote")
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:
