@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Dict, List, Sequence
 
 import fairseq_cli.train  # noqa: F401
@@ -46,6 +47,7 @@ def passes(tests: str, copy: Path) -> bool:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.chdir(copy)
+        sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing would import this file again
         os.environ["PYTHONPATH"] = sys.path[0] = str(copy)
         signal.alarm(LIMIT)
         os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]))
