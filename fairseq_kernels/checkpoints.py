@@ -30,7 +30,7 @@ def install() -> None:
     checkpoint_utils.load_checkpoint = resume
     checkpoint_utils.load_checkpoint_to_cpu = read
     for task in (FairseqTask, LegacyFairseqTask):
-        task.build_model = of_the_task(task.build_model)
+        task.build_model = checked_for_task(task.build_model)
     if file_io.IOPathManager is None:  # else it knows other file systems
         file_io.PathManager.copy = staticmethod(copy)
 
@@ -77,7 +77,7 @@ def read(path: str, arg_overrides=None, load_on_all_ranks: bool = False) -> dict
         raise mistake(unreadable(path, error)) from error
 
 
-def of_the_task(build):
+def checked_for_task(build):
     """A task's ``build_model``, which in fairseq builds any model for any task.
 
     Raises:

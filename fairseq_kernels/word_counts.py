@@ -32,5 +32,6 @@ def unigram_perplexities(binarised: Path) -> Dict[str, float]:
     log_prior = np.log(np.maximum(smoothed, 1) / smoothed.sum())
     return {
         split: round(float(np.exp(-(occurrences * log_prior).sum() / occurrences.sum())), 2)
-        for split, occurrences in counts.items() if occurrences is not None
+        for split, occurrences in counts.items()
+        if occurrences is not None
     }

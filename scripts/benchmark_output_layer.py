@@ -238,7 +238,7 @@ def describe(setting: Setting) -> str:
 
 def compare(rows: Dict[Setting, Dict], comparisons: List[Comparison], words: int, dim: int) -> List[Dict]:
     """The ratios of each comparison whose two sides were measured."""
-    found = []
+    selected = []
     for comparison in comparisons:
         ours_, other = (rows.get(Setting(name, comparison.tokens, words, dim)) for name in comparison[:2])
         if not ours_ or not other or "error" in ours_ or "error" in other:
@@ -246,8 +246,8 @@ def compare(rows: Dict[Setting, Dict], comparisons: List[Comparison], words: int
         ratio = {**comparison._asdict(), "time_ratio": round(ours_["seconds"] / other["seconds"], 4)}
         if other["mebibytes"]:
             ratio["memory_ratio"] = round(ours_["mebibytes"] / other["mebibytes"], 4)
-        found.append(ratio)
-    return found
+        selected.append(ratio)
+    return selected
 
 
 def show(rows: List[Dict], ratios: List[Dict]) -> None:
@@ -284,12 +284,12 @@ def plot(rows: List[Dict], axis: str, path: Path) -> None:
 def sweep_settings(axis: str, tokens: int, words: int, dim: int) -> Dict[Setting, Dict]:
     """The settings of a sweep, with the value on its axis and the name of its curve."""
     values, implementations = SWEEPS[axis]
-    found = {}
+    selected = {}
     for name in implementations:
         for value in FACTORED_WORDS if axis == "words" and name.startswith("factored") else values:
             sizes = {"tokens": tokens, "words": words, "dim": dim, **({axis: value} if axis != "components" else {})}
-            found[Setting(name.format(value), **sizes)] = {"name": name.format("K "), axis: value}
-    return found
+            selected[Setting(name.format(value), **sizes)] = {"name": name.format("K "), axis: value}
+    return selected
 
 
 def main() -> None:

@@ -42,8 +42,8 @@ SHOWN = 10  # clusters in the report; the record has all
 def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
     """The words most frequent in training, at most ``number``: no padding words, no symbols such as ``<unk>``."""
     words = range(dictionary.nspecial, len(dictionary))
-    kept = [word for word in words if dictionary.count[word] > 0 and not re.fullmatch("<.+>", dictionary[word])]
-    return torch.tensor(kept[:number], dtype=torch.long)
+    frequent = [word for word in words if dictionary.count[word] > 0 and not re.fullmatch("<.+>", dictionary[word])]
+    return torch.tensor(frequent[:number], dtype=torch.long)
 
 
 def clusters(weight: Tensor, candidates: Tensor, size: int, number: int) -> Tensor:
@@ -62,14 +62,14 @@ def clusters(weight: Tensor, candidates: Tensor, size: int, number: int) -> Tens
     vectors = weight[candidates].double()
     similarities = vectors @ vectors.T
     similarities.fill_diagonal_(-torch.inf)
-    found = []
+    groups = []
     for _ in range(number):
         nearest = similarities.topk(size - 1)
         centre = nearest.values.mean(1).argmax()
         cluster = torch.cat([centre.view(1), nearest.indices[centre]])
         similarities[cluster] = similarities[:, cluster] = -torch.inf
-        found.append(candidates[cluster])
-    return torch.stack(found)
+        groups.append(candidates[cluster])
+    return torch.stack(groups)
 
 
 def shuffled(words: Tensor, counts: Tensor, seed: int) -> Tensor:
@@ -92,13 +92,13 @@ class Questions(NamedTuple):
     target: Tensor  # (n,) which of them is the text's
 
 
-def questions(reading: Reading, found: Tensor) -> Questions:
+def questions(reading: Reading, groups: Tensor) -> Questions:
     """Where the text has a word of the clusters (number, size)."""
     cluster_of = torch.full((len(reading.dictionary),), -1)
-    cluster_of[found] = torch.arange(len(found)).unsqueeze(1)
+    cluster_of[groups] = torch.arange(len(groups)).unsqueeze(1)
     positions = (cluster_of[reading.words] >= 0).nonzero().flatten()
     words = reading.words[positions]
-    choices = found[cluster_of[words]]
+    choices = groups[cluster_of[words]]
     lines = (reading.positions == 0).cumsum(0)[positions] - 1
     return Questions(positions, lines, choices, (choices == words.unsqueeze(1)).long().argmax(1))
 
@@ -164,7 +164,7 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
     """By the name of the model that is right where the other of the pair is wrong: how often that is, and ``number``
     different sentences, those where the log-likelihoods differ most."""
     names = reading.dictionary.symbols
-    found = {}
+    records = {}
     for (winner, right), (_, wrong) in itertools.permutations(pair.items()):
         where = (right.right > wrong.right).nonzero().flatten()
         gain = right.log_likelihood - wrong.log_likelihood
@@ -183,8 +183,8 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
                 "log_likelihood_difference": float(gain[n]),
             }
             examples.setdefault((example["context"], truth), example)
-        found[winner] = {"number": len(where), "examples": list(examples.values())}
-    return found
+        records[winner] = {"number": len(where), "examples": list(examples.values())}
+    return records
 
 
 def lin_clusters(reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int) -> Tensor:
@@ -246,16 +246,16 @@ def compare(
     """
     baseline, *others = checkpoints
     first = read(checkpoints[baseline], data, split)
-    found = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary)
-    asked = questions(first, found)
+    groups = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary)
+    asked = questions(first, groups)
     lines = len(asked.lines.unique())
     if lines < 2:
         raise SystemExit(
-            f"error: the {len(found)} clusters' words are in {lines} lines of {split} in {data}, resampling needs two; "
+            f"error: the {len(groups)} clusters' words are in {lines} lines of {split} in {data}, resampling needs 2; "
             "give a larger text"
         )
     counts = torch.tensor(first.dictionary.count)
-    asked_random = questions(first, shuffled(found, counts, seed))  # at the same positions: the words are the same
+    asked_random = questions(first, shuffled(groups, counts, seed))  # at the same positions: the words are the same
     reference, reference_random = answers(first, asked), answers(first, asked_random)
     models = {baseline: summary(first, checkpoints[baseline], reference, reference_random)}
     for name in others:
@@ -286,7 +286,7 @@ def compare(
         "positions": len(asked.positions),
         "lines": lines,
         "models": models,
-        "clusters": [[first.dictionary[word] for word in cluster] for cluster in found.tolist()],
+        "clusters": [[first.dictionary[word] for word in cluster] for cluster in groups.tolist()],
     }
 
 

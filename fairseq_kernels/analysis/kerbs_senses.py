@@ -78,9 +78,9 @@ class Senses:
 def dictionary(data: Path, number: int) -> Dictionary:
     """That dictionary in the folder which has ``number`` words."""
     for path in sorted(data.glob("dict*.txt")):
-        found = Dictionary.load(str(path))
-        if len(found) == number:
-            return found
+        candidate = Dictionary.load(str(path))
+        if len(candidate) == number:
+            return candidate
     raise SystemExit(
         f"error: no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
     )

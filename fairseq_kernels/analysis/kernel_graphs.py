@@ -60,9 +60,9 @@ def graphs(kernels: str, kernel_params: str, max_distance: float, over: str = "d
     for name in names:
         if name not in OF_DISTANCE:
             raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(OF_DISTANCE)}")
-    found = build_kernels(names, 1, kernel_params)
+    modules = build_kernels(names, 1, kernel_params)
     distances = max_distance / POINTS * torch.arange(1, POINTS + 1, dtype=torch.float64)
-    return [graph(kernel, distances ** EXPONENTS[over], EXPONENTS[over]) for kernel in found]
+    return [graph(kernel, distances ** EXPONENTS[over], EXPONENTS[over]) for kernel in modules]
 
 
 def plot(rows: List[Dict], path: Path, over: str = "distance") -> None:

@@ -37,8 +37,8 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     layer = reading.layer
     kernels = [kernel.name for kernel in layer.kernels] if isinstance(layer, GeneralizedSoftmax) else []
     if len(kernels) < 2 or "lin" not in kernels:
-        found = f"only {','.join(kernels)}" if kernels else "an output layer without kernels"
-        raise SystemExit(f"error: {checkpoint} has {found}; give a mixture with lin, as of --kernels lin,log")
+        given = f"only {','.join(kernels)}" if kernels else "an output layer without kernels"
+        raise SystemExit(f"error: {checkpoint} has {given}; give a mixture with lin, as of --kernels lin,log")
     weights = torch.cat([layer.mixture_weights(chunk) for chunk in reading.features.split(CHUNK)]).double()
     total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
     return {
@@ -87,8 +87,8 @@ def plot(mixtures: Dict[str, Dict], path: Path) -> None:
     pyplot = file_pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, constrained_layout=True)
     for axis, (view, title) in zip(axes, VIEWS.items()):
-        for name, found in mixtures.items():
-            rows = [row for row in found[view] if row["words"]]
+        for name, mixture in mixtures.items():
+            rows = [row for row in mixture[view] if row["words"]]
             axis.plot([row["of"] for row in rows], [row["mean"] for row in rows], marker="o", markersize=3, label=name)
         axis.axhline(0.5, color="grey", linestyle="--", linewidth=0.5)
         axis.set(xlabel=title, ylim=(0, 1.02))

@@ -22,11 +22,11 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--splits", nargs="+", default=["valid", "test"])
     args = parser.parse_args()
-    found = [
+    records = [
         {"split": split, "metric": "top10_error", "value": round(top10_error(args.data, args.checkpoint, split), 4)}
         for split in args.splits
     ]
-    print(json.dumps(found))
+    print(json.dumps(records))
 
 
 if __name__ == "__main__":

@@ -61,13 +61,13 @@ def embeddings(checkpoint: Path, of: str) -> Tensor:
         SystemExit: one line: no checkpoint, or one without a matrix of one row a word.
     """
     state = model_state(checkpoint)
-    found = [state[key] for key in MATRICES[of] if key in state]
-    if not found or (of == "output" and "decoder.output_projection.sense_word" in state):
+    present = [state[key] for key in MATRICES[of] if key in state]
+    if not present or (of == "output" and "decoder.output_projection.sense_word" in state):
         raise SystemExit(
             f"error: {checkpoint} has no {of} matrix of its own with one vector a word (KerBS has several a word, a "
             "stock model may share the input's); choose the other --of, or another model"
         )
-    return found[0].double()
+    return present[0].double()
 
 
 def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -> Dict:
@@ -120,13 +120,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     args = parser.parse_args()
     pairs = read_pairs(args.simlex)
-    found = [simlex(args.data, checkpoint, pairs, args.of) for checkpoint in args.checkpoints]
+    records = [simlex(args.data, checkpoint, pairs, args.of) for checkpoint in args.checkpoints]
     if args.json:
         shared = {"split": "SimLex-999", "metric": "simlex"}
-        print(json.dumps([{**shared, "value": round(row["correlation"], 4), **row} for row in found]))
+        print(json.dumps([{**shared, "value": round(row["correlation"], 4), **row} for row in records]))
         return
     print("correlation  covered pairs")
-    for row in found:
+    for row in records:
         print(f"{row['correlation']:11.3f}  {row['covered']:,} of {row['pairs']:,}  {row['checkpoint']}")
 
 

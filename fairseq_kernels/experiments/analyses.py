@@ -19,16 +19,16 @@ POSITIONS = ("0", "1", "5", "20+")
 def table4(figures: pandas.DataFrame) -> pandas.DataFrame:
     """A row a model and baseline: accuracy and log-likelihood, with the differences from lin."""
     lines = []
-    for run, of_run in figures.groupby(["name", "seed", "baseline"], sort=False):
+    for run, run_figures in figures.groupby(["name", "seed", "baseline"], sort=False):
         lines.append(dict(zip(("", "seed", "against lin of"), map(str, run))))
         for metric, head, unit, digits in (
             ("cluster_accuracy", "accuracy, %", 100, 1),
             ("cluster_log_likelihood", "log-likelihood, nats", 1, 3),
         ):
-            [figure] = of_run.entry[of_run.metric == metric]
+            [figure] = run_figures.entry[run_figures.metric == metric]
             lines[-1][head] = Number(f"{unit * figure['value']:.{digits}f}", [figure])
             lines[-1][f"{head} − lin's"] = figure["difference"] and interval(figure["difference"], unit, digits + 1)
-        for figure in of_run.entry[of_run.metric == "cluster_gain_beyond_random"]:
+        for figure in run_figures.entry[run_figures.metric == "cluster_gain_beyond_random"]:
             lines[-1]["gain beyond random clusters, %"] = interval(figure["difference"], 100, 2)
     return pandas.DataFrame(lines).fillna("")
 
@@ -85,9 +85,9 @@ def load_analysis(folder: Path, name: str) -> List[Chapter]:
         return []
     figures = data_frame(entries, load_table("table3"))
     parts = []
-    for (profile, corpus), of_part in figures.groupby(["profile", "corpus"]):
-        shown, commands = [analysis.table(of_part)], "\n".join(unique(of_part.command))
-        parts.append(Part(title(corpus, profile), shown, marked_rows(of_part), made(of_part), commands))
+    for (profile, corpus), part_figures in figures.groupby(["profile", "corpus"]):
+        shown, commands = [analysis.table(part_figures)], "\n".join(unique(part_figures.command))
+        parts.append(Part(title(corpus, profile), shown, marked_rows(part_figures), made(part_figures), commands))
     return [Chapter(name, *analysis[:3], parts)]
 
 

@@ -53,8 +53,8 @@ def chapter(results: Results) -> Chapter:
     """A part for each profile and corpus, language models first. Of a metric that was measured on the table's split the
     figures on others are left out, and of the mixture weights what the paper has none of."""
     table, figures = results.table, results.figures
-    of_metric = (figures.split == table.split).groupby([figures.profile, figures.corpus, figures.metric])
-    figures = figures[~of_metric.transform("any") | (figures.split == table.split)]
+    by_metric = (figures.split == table.split).groupby([figures.profile, figures.corpus, figures.metric])
+    figures = figures[~by_metric.transform("any") | (figures.split == table.split)]
     sections = figures.metric.map(place).groupby([figures.profile, figures.corpus]).min().rename("place").reset_index()
     sections = sections.sort_values(["profile", "place", "corpus"])
     parts = [part(results, figures[(figures.profile == section.profile) & (figures.corpus == section.corpus)])
@@ -71,8 +71,8 @@ def part(results: Results, figures: pandas.DataFrame) -> Part:
     table, (profile, corpus) = results.table, figures[["profile", "corpus"]].iloc[0]
     planned, run = [row.name for row in table.rows], unique(figures.name)
     names = [name for name in unique([*planned, *run]) if name in run]
-    of_profile = results.rows[results.rows.profile == profile]
-    rows = of_profile[of_profile.corpus == corpus].set_index("name").loc[names]  # in the table's order
+    profile_figures = results.rows[results.rows.profile == profile]
+    rows = profile_figures[profile_figures.corpus == corpus].set_index("name").loc[names]  # in the table's order
     in_paper = {metric for row in table.rows for metric in row.paper}
     columns = sorted(unique(zip(figures.metric, figures.split)), key=lambda column: (place(column[0]), column))
     columns = [rows[(rows.metric == metric) & (rows.split == split)] for metric, split in columns
@@ -92,9 +92,9 @@ def part(results: Results, figures: pandas.DataFrame) -> Part:
     if any((column.low.notna() & (column.seeds == 1)).any() for column in columns):
         notes.append(ONE_SEED)
     for column in columns:
-        notes += comparisons(column, of_profile.adjusted.count())
-    of_split = figures[(figures.split == table.split) & figures.command.str.startswith("bash ")]
-    command = (of_split if len(of_split) else figures).command.iloc[0]
+        notes += comparisons(column, profile_figures.adjusted.count())
+    split_figures = figures[(figures.split == table.split) & figures.command.str.startswith("bash ")]
+    command = (split_figures if len(split_figures) else figures).command.iloc[0]
     return Part(title(corpus, profile), shown, notes + marked_rows(figures), made(figures), command, pictures)
 
 
@@ -137,7 +137,7 @@ def p_value(p: float) -> str:
 
 def main_table(names: List[str], columns: List[pandas.DataFrame], figures: pandas.DataFrame) -> pandas.DataFrame:
     """A line a row: in each column its mean, the paper's, the difference from the baseline and p; costs; options."""
-    of_name, blocks = figures.groupby("name"), []
+    by_name, blocks = figures.groupby("name"), []
     for column in columns:
         rows = [row for _, row in column.iterrows()]
         block = {
@@ -148,12 +148,12 @@ def main_table(names: List[str], columns: List[pandas.DataFrame], figures: panda
         }
         blocks.append(pandas.DataFrame(block, index=column.index))
     for cost, (head, form) in COSTS.items():
-        blocks.append(of_name[cost].mean().map(form.format, na_action="ignore").astype(object).rename(head))
-    blocks.append(of_name.learned.agg(learned_values))
-    blocks.append(of_name.config.agg(lambda configs: " / ".join(unique(configs))).rename("options"))
+        blocks.append(by_name[cost].mean().map(form.format, na_action="ignore").astype(object).rename(head))
+    blocks.append(by_name.learned.agg(learned_values))
+    blocks.append(by_name.config.agg(lambda configs: " / ".join(unique(configs))).rename("options"))
     shown = pandas.concat(blocks, axis=1).reindex(names).astype(object).fillna("")
     shown = shown.loc[:, [any(map(str, shown.iloc[:, number])) for number in range(shown.shape[1])]]
-    marked = of_name.off_main.agg(any)
+    marked = by_name.off_main.agg(any)
     shown.insert(0, "", [f"{name} {MARK}" if marked[name] else name for name in names])
     return shown
 
@@ -168,10 +168,10 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
     """Mean mixture weights, and the two variances that the paper's Table 2 may list: of each token's weights, averaged,
     and of the mean weights."""
     lines = []
-    for name, of_row in weights.groupby("name", sort=False):
-        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in of_row.groupby("metric").value.mean().items())
+    for name, rows in weights.groupby("name", sort=False):
+        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in rows.groupby("metric").value.mean().items())
         variance = [Number(cell(row), row.entries) for _, row in variances[variances.index == name].iterrows()]
-        lines.append([name, each, *(variance or [""]), f"{1e4 * of_row.groupby('seed').value.var(ddof=0).mean():.2f}"])
+        lines.append([name, each, *(variance or [""]), f"{1e4 * rows.groupby('seed').value.var(ddof=0).mean():.2f}"])
     heads = ["", "mean mixture weights", "variance of a token's weights, pp²", "variance of the mean weights, pp²"]
     return pandas.DataFrame(lines, columns=heads)
 
@@ -224,7 +224,7 @@ def made(figures: pandas.DataFrame) -> str:
     def each(values: Iterable) -> str:
         return ", ".join(unique(str(value) for value in values if not pandas.isna(value)))
 
-    versions = each(f"{package} {version}" for found in figures.versions for package, version in found.items())
+    versions = each(f"{package} {version}" for installed in figures.versions for package, version in installed.items())
     return (
         f"Made at commit {each(figures.commit)}, {' to '.join(unique((figures.date.min(), figures.date.max())))}; data "
         f"{each(figures.corpus + ' ' + figures.data)}; {versions}, Python {each(figures.python)}; "

@@ -30,11 +30,11 @@ def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
         if name not in known:
             raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
     results = [load_results(folder / f"{name}.json", tables.load_table(name)) for name in tables.names()]
-    results = [found for found in results if len(found.figures)]
+    results = [result for result in results if len(result.figures)]
     chapters = in_order(
-        [chapter(found) for found in results]
-        + [found for name in ANALYSES for found in load_analysis(folder, name)]
-        + [found for name in SPEED for found in load_speed(folder, name)]
+        [chapter(result) for result in results]
+        + [part for name in ANALYSES for part in load_analysis(folder, name)]
+        + [part for name in SPEED for part in load_speed(folder, name)]
     )
     chapters = load_verdicts(folder, results) + chapters
     for name in names:

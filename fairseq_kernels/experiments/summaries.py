@@ -100,10 +100,10 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
     rows = {row.name: row for row in table.rows}
-    for (name, corpus, profile), of_row in figures.groupby(["name", "corpus", "profile"]):
+    for (name, corpus, profile), row_figures in figures.groupby(["name", "corpus", "profile"]):
         options = " ".join(row_options(SEARCHED, corpus, profile, rows.get(name, tables.Row(""))) or ())
-        own = options if options in of_row.config.values else of_row.config.iloc[0]
-        other = of_row.config[of_row.config != own]
+        own = options if options in row_figures.config.values else row_figures.config.iloc[0]
+        other = row_figures.config[row_figures.config != own]
         figures.loc[other.index, "name"] = name + " (" + other + ")"
     several = figures.groupby("corpus").data.transform("nunique") > 1
     figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
@@ -154,8 +154,8 @@ def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path)
             rows["p"] = rows.index.map(bleu_tests(measured, baseline, folder)).astype(float)
         untrained = rows.index.isin([row.name for row in table.rows if row.unigram])
         rows.loc[untrained, ["low", "high", "difference_low", "difference_high", "p"]] = numpy.nan
-        of_name = measured.groupby("name")
-        rows["paper"], rows["entries"] = pandas.to_numeric(of_name.paper.first()), of_name.entry.agg(list)
+        by_name = measured.groupby("name")
+        rows["paper"], rows["entries"] = pandas.to_numeric(by_name.paper.first()), by_name.entry.agg(list)
         columns.append(rows.assign(baseline=baseline, **dict(zip(COLUMN, column))))
     rows = pandas.concat(columns).reset_index()
     rows["adjusted"] = rows.p.where(rows.split == table.split).groupby(rows.profile).transform(statistics.holm)
@@ -169,8 +169,8 @@ def baseline_of(table: tables.Table, names: Iterable[str]) -> str:
 def bleu_tests(measured: pandas.DataFrame, baseline: str, folder: Path) -> Dict[str, float]:
     """p of the rows that have translations at hand, as the baseline's same seed has: ``hypotheses``, the path of
     fairseq-generate's output from the results' folder."""
-    for _, of_seed in measured.dropna(subset="hypotheses").groupby("seed"):
-        paths = {name: folder / path for name, path in zip(of_seed.name, of_seed.hypotheses)}
+    for _, seed_figures in measured.dropna(subset="hypotheses").groupby("seed"):
+        paths = {name: folder / path for name, path in zip(seed_figures.name, seed_figures.hypotheses)}
         paths = {name: path for name, path in paths.items() if path.is_file()}
         if baseline in paths:
             systems = {name: lines_of(paths[name], "H") for name in (baseline, *(paths.keys() - {baseline}))}

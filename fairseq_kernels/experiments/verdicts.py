@@ -54,11 +54,11 @@ def verdict(claim: dict, results: Sequence[Results]) -> List[str]:
 
 def evidence(row: str, results: Sequence[Results]) -> str:
     """A row's figures, as the tables have them."""
-    for found in results:
-        names = found.rows[["profile", "corpus", "metric", "name"]].agg("/".join, axis=1)
-        of_row = found.rows[found.table.name + "/" + names == row]
-        if len(of_row):
-            summary = of_row.loc[(of_row.split == found.table.split).idxmax()]  # the table's split, or the first
+    for result in results:
+        names = result.rows[["profile", "corpus", "metric", "name"]].agg("/".join, axis=1)
+        entries = result.rows[result.table.name + "/" + names == row]
+        if len(entries):
+            summary = entries.loc[(entries.split == result.table.split).idxmax()]  # the table's split, or the first
             compared = difference(summary)
             shown = "" if summary.adjusted < LEVEL or not compared else ", no difference shown"
             return f"{summary['name']} {compared or cell(summary)}{shown}"

@@ -176,11 +176,11 @@ def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED
     if row.kind not in ("", corpus.kind):
         why = f"it is for {KINDS[row.kind]}"
     elif row.searched:
-        found = searched_entry(*point, row.searched)
-        data = ((found or {}).get("origin") or {}).get("data", corpus.fingerprint)
-        if found is None or data != corpus.fingerprint:
+        entry = searched_entry(*point, row.searched)
+        data = ((entry or {}).get("origin") or {}).get("data", corpus.fingerprint)
+        if entry is None or data != corpus.fingerprint:
             search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched]
-            why = f"the search was on data {data}, this is {corpus.fingerprint}" if found else "no search was made"
+            why = f"the search was on data {data}, this is {corpus.fingerprint}" if entry else "no search was made"
             why = f"{why}: {shlex.join([*search, '--profile', profile])}"
     if why:
         say(f"{row.name} on {corpus.name}: left out, as {why}")

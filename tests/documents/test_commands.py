@@ -18,7 +18,6 @@ from fairseq_commands import SIZES, USER_DIR
 from preparations import write
 
 from fairseq_kernels.experiments import workflow
-from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.tables import load_table
 
 ROOT = USER_DIR.parent
@@ -89,10 +88,7 @@ def planned(folder, line, monkeypatch):
     argv = arguments if name == "table" else [name, *arguments]
     table = load_table("table3" if argv[0] in ("table4", "linear_weight") else argv[0])
     args = workflow.parse(argv)
-    corpora = [Corpus.at(path) for path in args.data]
-    for corpus in corpora:
-        corpus.check()
-    assert workflow.runs_of(table.chosen(args.rows), corpora, args)
+    assert workflow.steps_of(table, table.chosen(args.rows), args)
 
 
 @pytest.mark.parametrize("document, line", commands(), ids=lambda value: value[:60].replace("/", "_"))
