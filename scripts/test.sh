@@ -5,14 +5,15 @@
 #   bash scripts/test.sh --fast          numerics and options: tests/numerics and tests/options
 #   bash scripts/test.sh -k kernels      some: further arguments go to pytest
 #
+# Two files at a time; WORKERS=0 runs them in this process, as a debugger wants it.
 # PYTHON, TORCH and PYTHON_BIN choose Python and torch: bash scripts/setup.sh --help
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
-    -h | --help) usage 2 8; exit 0 ;;
+    -h | --help) usage 2 9; exit 0 ;;
     --fast) shift; set -- tests/numerics tests/options "$@" ;;
 esac
 bash "$ROOT/scripts/setup.sh"
 find_python
 cd "$ROOT"
-exec "$PY" -W ignore -m pytest -q "$@"
+exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile "$@"
