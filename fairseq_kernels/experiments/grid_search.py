@@ -209,6 +209,7 @@ class Search:
                 if outcome is not None and other.params == params:
                     if outcome == "pruned":
                         raise optuna.TrialPruned()
+                    trial.set_user_attr("commit", other.user_attrs["commit"])
                     return outcome
             say(f"{label}: training (log: {run.log})")
             try:
