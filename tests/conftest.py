@@ -5,6 +5,7 @@ import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands; everything here is too small for two threads
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same on every machine
+os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in xdist's workers too
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
 import random  # noqa: E402
