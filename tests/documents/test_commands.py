@@ -22,7 +22,7 @@ from fairseq_kernels.experiments.tables import load_table
 
 ROOT = USER_DIR.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GENERATED = "results.md"  # its commands are those that made the figures
+GENERATED = r"<!-- (\w+) -->.*?<!-- /\1 -->"  # records: their commands made the figures, at the commits named there
 SMALL = [*map(str, SIZES["lstm"][:8]), "--max-update", "2"]
 TABLE = "bash scripts/table1.sh data/swb --profile cpu --rows 'lin pol'"
 ADDED = {  # after a command that begins so
@@ -44,9 +44,10 @@ def commands():
     """``(document, command)`` in their order, each once; lines that end in a backslash are joined."""
     known = {}
     for document in DOCUMENTS:
-        fenced = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
+        written = re.sub(GENERATED, "", document.read_text(encoding="utf-8"), flags=re.S)
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```", written, re.M | re.S)
         blocks = "".join(block for language, block in fenced if language in ("", "bash"))
-        for line in blocks.replace("\\\n", " ").splitlines() if document.name != GENERATED else ():
+        for line in blocks.replace("\\\n", " ").splitlines():
             line = re.sub(r"\s{2,}", " ", line.partition(" #")[0]).strip()
             if re.match(r"(bash|python|pip|fairseq-\w+) ", line):
                 known.setdefault(line, document.name)
