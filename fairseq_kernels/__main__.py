@@ -4,6 +4,7 @@ profiles' folder."""
 import argparse
 from pathlib import Path
 
+from .errors import mistake
 from .layer_names import CRITERIONS
 
 
@@ -42,12 +43,12 @@ def list_registered(args: argparse.Namespace) -> None:
     else:
         from . import fairseq_plugin  # noqa: F401
     if args.user_dir and import_user_module is None:
-        raise SystemExit("fairseq_kernels: error: --user-dir needs fairseq, which is not installed")
+        raise mistake("--user-dir needs fairseq, which is not installed")
     if args.user_dir:
         try:
             import_user_module(args)
         except FileNotFoundError:
-            raise SystemExit(f"fairseq_kernels: error: --user-dir {args.user_dir} not found; give a folder") from None
+            raise mistake(f"--user-dir {args.user_dir} not found; give a folder") from None
     from .kernels import KERNELS
 
     print("kernels")

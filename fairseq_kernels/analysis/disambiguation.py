@@ -26,6 +26,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..errors import mistake
 from ..output_layers import GeneralizedSoftmax
 from .markdown import escaped, markdown_table
 from .reading import Reading, read
@@ -190,14 +191,14 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
 def lin_clusters(reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int) -> Tensor:
     """:func:`clusters` of a lin model's frequent words; by default of half of them."""
     if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
-        raise SystemExit(
-            f"error: {model} is not a model with the kernel lin alone, whose word vectors make the clusters"
+        raise mistake(
+            f"{model} is not a model with the kernel lin alone, whose word vectors make the clusters"
         )
     candidates = frequent_words(reading.dictionary, vocabulary)
     number = number or max(1, len(candidates) // (2 * size))
     if number * size > len(candidates):
-        raise SystemExit(
-            f"error: {number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give a "
+        raise mistake(
+            f"{number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give a "
             "larger text"
         )
     return clusters(reading.layer.weight, candidates, size, number)
@@ -250,8 +251,8 @@ def compare(
     asked = questions(first, groups)
     lines = len(asked.lines.unique())
     if lines < 2:
-        raise SystemExit(
-            f"error: the {len(groups)} clusters' words are in {lines} lines of {split} in {data}, resampling needs 2; "
+        raise mistake(
+            f"the {len(groups)} clusters' words are in {lines} lines of {split} in {data}, resampling needs 2; "
             "give a larger text"
         )
     counts = torch.tensor(first.dictionary.count)
@@ -261,8 +262,8 @@ def compare(
     for name in others:
         reading = read(checkpoints[name], data, split)
         if reading.dictionary != first.dictionary or not torch.equal(reading.words, first.words):
-            raise SystemExit(
-                f"error: {name}={checkpoints[name]} has another dictionary than {baseline}={checkpoints[baseline]}; "
+            raise mistake(
+                f"{name}={checkpoints[name]} has another dictionary than {baseline}={checkpoints[baseline]}; "
                 "give models that were trained on the same data"
             )
         own, own_random = answers(reading, asked), answers(reading, asked_random)

@@ -10,6 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..errors import mistake
 from .model_state import model_state
 from .plotting import file_pyplot
 
@@ -28,7 +29,7 @@ class Senses:
         state = model_state(checkpoint)
         layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
         if "sense_word" not in layer:
-            raise SystemExit(f"error: {checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
+            raise mistake(f"{checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
         self.vectors = torch.nn.functional.normalize(layer["weight"].float(), dim=1)
         self.home: Tensor = layer["sense_word"]
         self.theta: Optional[Tensor] = layer.get("theta")
@@ -81,8 +82,8 @@ def dictionary(data: Path, number: int) -> Dictionary:
         candidate = Dictionary.load(str(path))
         if len(candidate) == number:
             return candidate
-    raise SystemExit(
-        f"error: no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
+    raise mistake(
+        f"no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Dict, List
 import numpy as np
 import torch
 
+from ..errors import mistake
 from ..output_layers import GeneralizedSoftmax
 from ..word_counts import word_counts
 from .plotting import file_pyplot
@@ -38,7 +39,7 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     kernels = [kernel.name for kernel in layer.kernels] if isinstance(layer, GeneralizedSoftmax) else []
     if len(kernels) < 2 or "lin" not in kernels:
         given = f"only {','.join(kernels)}" if kernels else "an output layer without kernels"
-        raise SystemExit(f"error: {checkpoint} has {given}; give a mixture with lin, as of --kernels lin,log")
+        raise mistake(f"{checkpoint} has {given}; give a mixture with lin, as of --kernels lin,log")
     weights = torch.cat([layer.mixture_weights(chunk) for chunk in reading.features.split(CHUNK)]).double()
     total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
     return {
@@ -64,7 +65,7 @@ def by_rank(reading: Reading, total: torch.Tensor, data: Path) -> List[Dict]:
     """A row for each decade of the target word's rank in the training data."""
     counts = word_counts(Path(data, "train"), reading.dictionary)
     if counts is None:
-        raise SystemExit(f"error: no train.idx in {data}; give the data-bin folder of the training")
+        raise mistake(f"no train.idx in {data}; give the data-bin folder of the training")
     ranks = torch.empty(len(counts), dtype=torch.long)
     ranks[torch.as_tensor(counts).argsort(descending=True, stable=True)] = torch.arange(1, len(counts) + 1)
     ends = [10**n for n in range(1, len(str(len(counts) - 1)) + 1)]  # the last one is V or more

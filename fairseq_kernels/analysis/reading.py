@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (registers the models)
-from ..errors import data_bin_near
+from ..errors import data_bin_near, mistake
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
 
@@ -36,22 +36,22 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         SystemExit: one line: no such checkpoint, split or folder, or a model without one of our output layers.
     """
     if not Path(checkpoint).is_file():
-        raise SystemExit(f"error: checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
+        raise mistake(f"checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
     if not (Path(data) / f"{split}.idx").is_file():
         near = data_bin_near(str(Path(data, "dict.txt")))
-        raise SystemExit(f"error: no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
+        raise mistake(f"no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
     try:
         [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     except Exception as error:  # torch and fairseq raise all kinds for wrong files
         reason = (str(error) or repr(error)).splitlines()[0]
-        raise SystemExit(
-            f"error: {checkpoint} can't be read with {data} ({reason}); give a language model's checkpoint and the "
+        raise mistake(
+            f"{checkpoint} can't be read with {data} ({reason}); give a language model's checkpoint and the "
             "data-bin folder of its training"
         ) from error
     if not isinstance(model, KernelModel):
-        raise SystemExit(f"error: {checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
+        raise mistake(f"{checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
     task.load_dataset(split)

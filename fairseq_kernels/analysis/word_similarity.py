@@ -15,6 +15,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from ..errors import mistake
 from .kerbs_senses import dictionary
 from .model_state import model_state
 
@@ -43,12 +44,12 @@ def read_pairs(path: Path) -> List[Pair]:
             rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
         pairs = [Pair(row["word1"], row["word2"], float(row["SimLex999"])) for row in rows]
     except OSError as error:
-        raise SystemExit(f"error: {path}: {error.strerror}; give SimLex-999.txt, from {SOURCE}") from error
+        raise mistake(f"{path}: {error.strerror}; give SimLex-999.txt, from {SOURCE}") from error
     except (KeyError, TypeError, ValueError, csv.Error):
         pairs = []
     if not pairs:
-        raise SystemExit(
-            f"error: {path} is not in SimLex-999's format: tab-separated, with a header that names word1, word2 and "
+        raise mistake(
+            f"{path} is not in SimLex-999's format: tab-separated, with a header that names word1, word2 and "
             f"SimLex999, which is a number; give SimLex-999.txt, from {SOURCE}"
         )
     return pairs
@@ -63,8 +64,8 @@ def embeddings(checkpoint: Path, of: str) -> Tensor:
     state = model_state(checkpoint)
     present = [state[key] for key in MATRICES[of] if key in state]
     if not present or (of == "output" and "decoder.output_projection.sense_word" in state):
-        raise SystemExit(
-            f"error: {checkpoint} has no {of} matrix of its own with one vector a word (KerBS has several a word, a "
+        raise mistake(
+            f"{checkpoint} has no {of} matrix of its own with one vector a word (KerBS has several a word, a "
             "stock model may share the input's); choose the other --of, or another model"
         )
     return present[0].double()
@@ -89,8 +90,8 @@ def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -
     indices = dictionary(data, len(vectors)).indices
     covered = [pair for pair in pairs if pair.first in indices and pair.second in indices]
     if len(covered) < 2:
-        raise SystemExit(
-            f"error: {len(covered)} of {len(pairs)} pairs are in the vocabulary of {data}, and a correlation needs 2; "
+        raise mistake(
+            f"{len(covered)} of {len(pairs)} pairs are in the vocabulary of {data}, and a correlation needs 2; "
             "give a model of whole words, in SimLex-999's case and language"
         )
     first, second = (vectors[[indices[pair[place]] for pair in covered]] for place in (0, 1))
@@ -98,8 +99,8 @@ def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -
     ratings = [pair.similarity for pair in covered]
     for name, values in (("cosines", cosines.tolist()), ("ratings", ratings)):
         if len(set(values)) == 1 or not np.isfinite(values).all():
-            raise SystemExit(
-                f"error: the {name} of the {len(covered)} pairs that {checkpoint} covers are all the same or not "
+            raise mistake(
+                f"the {name} of the {len(covered)} pairs that {checkpoint} covers are all the same or not "
                 "finite, so they have no order; give a trained model, and SimLex-999 as it is"
             )
     return {

@@ -10,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
 
+from ..errors import mistake
 from ..layer_names import CRITERIONS
 from ..models.kernel_model import LossRequest
 
@@ -45,19 +46,19 @@ class OutputLayerCriterion(FairseqCriterion):
     def __init__(self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False):
         super().__init__(task)
         if not 0 <= label_smoothing < 1:
-            raise SystemExit(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
+            raise mistake(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
         if not 0 <= pi_variance_weight < math.inf:
-            raise SystemExit(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
+            raise mistake(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
         spherical = self.layer_name not in ("kernels", "kerbs")
         if label_smoothing and spherical:
-            raise SystemExit(
-                f"fairseq_kernels: error: --label-smoothing {label_smoothing} is not allowed with --criterion "
+            raise mistake(
+                f"--label-smoothing {label_smoothing} is not allowed with --criterion "
                 f"{CRITERIONS[self.layer_name]}: it needs every word's log-probability, which a spherical loss never "
                 "computes; leave it out"
             )
         if pi_variance_weight and self.layer_name != "kernels":
-            raise SystemExit(
-                f"fairseq_kernels: error: --pi-variance-weight {pi_variance_weight} has no meaning with --criterion "
+            raise mistake(
+                f"--pi-variance-weight {pi_variance_weight} has no meaning with --criterion "
                 f"{CRITERIONS[self.layer_name]}: --output-layer {self.layer_name} has no mixture weights; leave it out"
             )
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
@@ -81,8 +82,8 @@ class OutputLayerCriterion(FairseqCriterion):
             there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
         else:
             there = f"--output-layer {name}: choose --criterion {CRITERIONS[name]}, or --output-layer {cls.layer_name}"
-        raise SystemExit(
-            f"fairseq_kernels: error: --criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}"
+        raise mistake(
+            f"--criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}"
         )
 
     def forward(self, model, sample, reduce=True):

@@ -11,6 +11,7 @@ from fairseq.models.lstm import DEFAULT_MAX_TARGET_POSITIONS, LSTM, Embedding, L
 from omegaconf import II
 from torch import nn
 
+from ..errors import mistake
 from ..output_layers import GeneralizedSoftmax
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -183,28 +184,28 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
 def check_config(cfg) -> None:
     """Refuses the stock model's options that have no meaning here."""
     if cfg.residuals:
-        raise SystemExit("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
+        raise mistake("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
     if str(cfg.decoder_attention).lower() not in ("0", "false"):
-        raise SystemExit(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
+        raise mistake(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
     refuse_adaptive_softmax(cfg)
     if cfg.kerbs_input not in ("separate", "prior", "posterior"):
-        raise SystemExit(f"--kerbs-input {cfg.kerbs_input} is not allowed: choose separate, prior or posterior")
+        raise mistake(f"--kerbs-input {cfg.kerbs_input} is not allowed: choose separate, prior or posterior")
     if cfg.kerbs_input != "separate":
         if cfg.output_layer != "kerbs":
-            raise SystemExit(f"--kerbs-input {cfg.kerbs_input} needs --output-layer kerbs")
+            raise mistake(f"--kerbs-input {cfg.kerbs_input} needs --output-layer kerbs")
         if cfg.decoder_embed_dim != cfg.decoder_out_embed_dim:
-            raise SystemExit(
+            raise mistake(
                 f"--kerbs-input {cfg.kerbs_input} needs one dimension for input and output, not "
                 f"{cfg.decoder_embed_dim} and {cfg.decoder_out_embed_dim}; set --decoder-embed-dim and "
                 "--decoder-out-embed-dim equal"
             )
         if cfg.decoder_embed_path:
-            raise SystemExit("--decoder-embed-path has no meaning with --kerbs-input prior or posterior; leave it out")
+            raise mistake("--decoder-embed-path has no meaning with --kerbs-input prior or posterior; leave it out")
 
 
 def refuse_adaptive_softmax(cfg) -> None:
     if cfg.adaptive_softmax_cutoff is not None:
-        raise SystemExit("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
+        raise mistake("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
 
 
 @register_model_architecture("kernel_lstm_lm", "kernel_lstm_lm_swb")

@@ -5,6 +5,7 @@ from typing import Dict, NamedTuple, Optional
 
 from torch import Tensor
 
+from ..errors import mistake
 from ..output_layers import OutputLayer
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class KernelModel:
         for side in ("encoder", "decoder"):
             key = f"{side}.embed_tokens.weight"
             if key in state_dict and key in own and len(state_dict[key]) != len(own[key]):
-                raise SystemExit(
-                    f"fairseq_kernels: error: the checkpoint's {side} has {len(state_dict[key])} words, the data's "
+                raise mistake(
+                    f"the checkpoint's {side} has {len(state_dict[key])} words, the data's "
                     f"dictionary {len(own[key])}; give the data the model was trained on, or another checkpoint or "
                     "--save-dir"
                 )
@@ -92,15 +93,15 @@ class KernelModel:
             try:
                 layer.check_kind(state_dict[marker])
             except ValueError as error:
-                raise SystemExit(
-                    f"fairseq_kernels: error: {error}; use the same --output-layer and --kernels, or another --save-dir"
+                raise mistake(
+                    f"{error}; use the same --output-layer and --kernels, or another --save-dir"
                 ) from error
             state_dict[marker] = layer.kind_version
             saved = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
             if saved != set(own):
                 different = ", ".join(sorted(key.split("output_projection.")[1] for key in saved ^ set(own)))
-                raise SystemExit(
-                    f"fairseq_kernels: error: the checkpoint's output layer has other parameters ({different}); use "
+                raise mistake(
+                    f"the checkpoint's output layer has other parameters ({different}); use "
                     "the same --output-bias, --untied-projections, --latent-projection and --kernel-params, or another "
                     "--save-dir"
                 )

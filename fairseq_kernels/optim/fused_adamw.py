@@ -4,6 +4,8 @@ import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
+from ..errors import mistake
+
 
 @register_optimizer("fused_adamw", dataclass=FairseqAdamConfig)
 class FusedAdamW(FairseqAdam):
@@ -19,7 +21,7 @@ class FusedAdamW(FairseqAdam):
         for option in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, option, False):
                 name = option.replace("_", "-")
-                raise SystemExit(f"fairseq_kernels: error: --{name} is of --optimizer adam alone; leave it out")
+                raise mistake(f"--{name} is of --optimizer adam alone; leave it out")
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
     @property
