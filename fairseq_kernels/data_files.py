@@ -12,7 +12,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.huffman import HuffmanMMapIndex
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype
 
-from .errors import mistake
+from .errors import data_bin_near, mistake
 
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the word numbers' type, sentences
 OTHER_FORMATS = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
@@ -43,7 +43,8 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
         SystemExit: one line: index and word numbers are not whole, not of each other, or not of the dictionary.
     """
     data = index.with_suffix(".bin")
-    header = index.open("rb").read(HEADER.size)
+    with open(index, "rb") as file:
+        header = file.read(HEADER.size)
     if header.startswith(OTHER_FORMATS):
         return
     try:
@@ -90,7 +91,6 @@ def infer_language_pair(path: str):
     """In the place of fairseq's, which leaves it to others to say that there is none."""
     source, target = fairseq_pair(path)
     if source is None:
-        near = Path(path, "data-bin")
-        hint = f"did you mean {near}?" if near.is_dir() else "give a parallel corpus' data-bin folder"
-        raise mistake(f"{path} has no parallel text; {hint}")
+        hint = data_bin_near(Path(path)) or "; give a parallel corpus' data-bin folder"
+        raise mistake(f"{path} has no parallel text{hint}")
     return source, target

@@ -8,7 +8,7 @@ import re
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Optional
+from typing import Iterable, Optional
 
 PREFIX = "fairseq_kernels: error: "
 # what fairseq and torch say of mistakes, and what to do about each
@@ -18,7 +18,7 @@ EXPLANATIONS = {
     r"Neither args nor cfg exist": "the checkpoint doesn't say what model it is of; give one that fairseq-train wrote",
     r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
     "split that needs it; make the data-bin again",
-    r"[Oo]ut of memory|can't allocate memory|Unable to allocate (.*)": "out of memory; give smaller layers, "
+    r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }
 
@@ -40,17 +40,17 @@ def one_line_errors():
 def explanation(error: BaseException) -> Optional[str]:
     """One line for a mistake of the user's, or None for what may be an error of the program."""
     if isinstance(error, FileNotFoundError) and error.filename:
-        return f"{error.filename} not found{data_bin_near(error.filename)}; check the path of data and checkpoint"
+        missing = Path(error.filename)
+        near = data_bin_near(missing.parent) if missing.name.startswith("dict.") else ""
+        return f"{missing} not found{near}; check the path of data and checkpoint"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}; check the path, and whether you may read and write there"
     if isinstance(error, OSError) and "not found" in str(error):
         return f"{error}; check the path of data and checkpoint"
     if isinstance(error, AssertionError) and str(error):  # fairseq checks options by assertions
         return str(error)
-    if isinstance(error, MemoryError):
-        return EXPLANATIONS[r"[Oo]ut of memory|can't allocate memory|Unable to allocate (.*)"]
     for pattern, line in EXPLANATIONS.items():
-        match = re.search(pattern, str(error))
+        match = re.search(pattern, f"{type(error).__name__}: {error}")
         if match:
             return line.format(*match.groups())
     return None
@@ -67,10 +67,16 @@ def unreadable(path: object, error: BaseException) -> str:
     return f"{path} is damaged, or no checkpoint of fairseq-train's; give another .pt file"
 
 
-def data_bin_near(missing: str) -> str:
-    """A question, where a file of a data-bin was looked for in the folder above it."""
-    near = Path(missing).parent / "data-bin"
-    return f"; did you mean {near}?" if Path(missing).name.startswith("dict.") and near.is_dir() else ""
+def data_bin_near(folder: Path) -> str:
+    """A question, where the folder above a data-bin was given in its place."""
+    near = Path(folder, "data-bin")
+    return f"; did you mean {near}?" if near.is_dir() else ""
+
+
+def similar(word: str, known: Iterable[str]) -> str:
+    """A question, where a known word is like this one."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def short_errors(parser: ArgumentParser) -> None:
@@ -80,14 +86,11 @@ def short_errors(parser: ArgumentParser) -> None:
         unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
         choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
         if unknown:
-            near = difflib.get_close_matches(unknown[1], re.findall(r"(?<!\S)--[\w-]+", parser.format_help()), 1)
-            message = f"unknown option {unknown[1]}"
+            known = re.findall(r"(?<!\S)--[\w-]+", parser.format_help())
+            message = f"unknown option {unknown[1]}{similar(unknown[1], known)}"
         elif choice:
-            near = difflib.get_close_matches(choice[2], re.findall(r"[\w.-]+", choice[3]), 1)
-            message = choice[1]
-        else:
-            near = []
-        raise mistake(message + (f"; did you mean {near[0]}?" if near else ""))
+            message = choice[1] + similar(choice[2], re.findall(r"[\w.-]+", choice[3]))
+        raise mistake(message)
 
     parser.error = error
 

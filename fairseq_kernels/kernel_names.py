@@ -1,12 +1,13 @@
-"""The kernels' names, and how a mixture of them is written: "3xlin,log". Loads nothing else.
+"""The kernels' names, and how a mixture of them is written: "3xlin,log". Loads neither torch nor fairseq.
 
 ``python -m fairseq_kernels.kernel_names ARGUMENTS`` checks a command line in no time, before torch is loaded.
 """
 
-import difflib
 import re
 import sys
 from typing import Collection, List, Sequence, Union
+
+from .errors import one_line_errors, similar
 
 NAMES = ("lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav", "sig", "abs")
 MOST = 1000  # components of a mixture
@@ -40,19 +41,15 @@ def check_name(name: str, known: Collection[str]) -> None:
         ValueError: there is no such kernel.
     """
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        question = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"unknown kernel {name!r}; {question}choose from {', '.join(known)}")
+        raise ValueError(f"unknown kernel {name!r}{similar(name, known) or ';'} choose from {', '.join(known)}")
 
 
 def main() -> None:
     words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--kernel") else [word])]
-    try:
+    with one_line_errors():
         for option, value in zip(words, words[1:]):
             if option in ("--kernels", "--kernel"):
                 parse_kernels(value)
-    except ValueError as error:
-        sys.exit(f"fairseq_kernels: error: {error}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     if not Path(checkpoint).is_file():
         raise mistake(f"checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
     if not (Path(data) / f"{split}.idx").is_file():
-        near = data_bin_near(str(Path(data, "dict.txt")))
+        near = data_bin_near(data)
         raise mistake(f"no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
