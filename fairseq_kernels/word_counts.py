@@ -1,14 +1,20 @@
 """How often a binarised text has each word, and the perplexity of words drawn by that frequency."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional
 
 import numpy as np
-from fairseq.data import Dictionary, data_utils
+
+if TYPE_CHECKING:  # its import takes seconds, and tables need no counts to be planned
+    from fairseq.data import Dictionary
 
 
 def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
     """Counts (V,), ``</s>`` and ``<unk>`` included, of the binarised text ``PREFIX.idx``; None if there is none."""
+    from fairseq.data import data_utils
+
     dataset = data_utils.load_indexed_dataset(str(prefix), dictionary)
     if dataset is None:
         return None
@@ -25,6 +31,8 @@ def unigram_perplexities(binarised: Path) -> Dict[str, float]:
     ``</s>`` and ``<unk>`` count like words. One is added to the count of every word that a text can have, so that
     none has probability 0.
     """
+    from fairseq.data import Dictionary
+
     dictionary = Dictionary.load(str(binarised / "dict.txt"))
     counts = {split: word_counts(binarised / split, dictionary) for split in ("train", "valid", "test")}
     smoothed = counts["train"] + 1

@@ -16,14 +16,11 @@ known_kernels() {
     ! command -v "$PY" >/dev/null || PYTHONPATH=$ROOT "$PY" -m fairseq_kernels.kernel_names "$@" || exit
 }
 
-# choose_python, and ends the script where that can't import fairseq and torch.
+# choose_python, and ends the script where that has no fairseq and torch; to import them takes seconds.
 find_python() {
     choose_python
-    [ "${FOUND_PYTHON:-}" = "$PY" ] && return  # by a script that called this one
-    local reason
-    reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
-        "($(tail -n 1 <<<"$reason")); run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
-    export FOUND_PYTHON=$PY
+    "$PY" -c 'from importlib.util import find_spec as has; exit(not (has("fairseq") and has("torch")))' 2>/dev/null \
+        || die "$PY has no fairseq and torch; run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
 }
 
 # pip_install ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.

@@ -31,6 +31,8 @@ case "${1:-}" in
 esac
 if [ -n "${PYTHON_BIN:-}" ]; then
     find_python
+    reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
+        "($(tail -n 1 <<<"$reason")); mend it, or leave PYTHON_BIN unset, and .venv is made"
     echo "setup.sh: PYTHON_BIN=$PY is used as it is"
     exit 0
 fi

@@ -34,7 +34,7 @@ SMALL += ["--num-workers", "0"]  # no process for the data
 # checkpoints often enough for an interruption between two of them
 LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
 SHORT = [*SMALL, "--max-update", "10"]
-ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable, "FOUND_PYTHON": sys.executable}  # not looked at again
+ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable}
 
 
 @pytest.fixture(scope="module")
