@@ -95,13 +95,13 @@ def nll(layer, features, target, ignore_index=None, label_smoothing=0.0):
     """-sum_v t_v log p(v | h) of each token, (N,): t is 1 - epsilon on the target, epsilon / (V - 1) elsewhere."""
     log_p = log_probabilities(layer, features)
     words = log_p.size(1)
-    kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
-    one_hot = torch.nn.functional.one_hot(target.where(kept, torch.zeros_like(target)), words).to(log_p.dtype)
+    real = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
+    one_hot = torch.nn.functional.one_hot(target.where(real, torch.zeros_like(target)), words).to(log_p.dtype)
     if label_smoothing and words > 1:  # a single word has no other to give a share to
         wanted = label_smoothing / (words - 1) * (1 - one_hot) + (1 - label_smoothing) * one_hot
     else:
         wanted = one_hot
-    return -(wanted * log_p).sum(-1) * kept
+    return -(wanted * log_p).sum(-1) * real
 
 
 def log_normal_integral(mean_a, variance_a, mean_b, variance_b, points=20001):

@@ -31,9 +31,9 @@ def loss_of(model, task):
     """Loss in bits on the validation data, from the model's log-probabilities."""
     loss, tokens = 0.0, 0
     for batch in batches(task):
-        kept = batch["target"].ne(task.target_dictionary.pad())
+        real = batch["target"].ne(task.target_dictionary.pad())
         log_p = scores(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)
-        loss, tokens = loss - log_p[kept].sum().item(), tokens + kept.sum().item()
+        loss, tokens = loss - log_p[real].sum().item(), tokens + real.sum().item()
     return loss / tokens / math.log(2)
 
 

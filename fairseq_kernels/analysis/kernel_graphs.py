@@ -19,7 +19,7 @@ from ..kernels.spec import build_kernels, parse_kernels
 from .measurement import provenance
 from .plotting import file_pyplot
 
-OF_DISTANCE = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
+DISTANCE_KERNELS = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
 POINTS = 100
 EXPONENTS = {"distance": 1, "square": 2}  # x = ||W_v - h||^exponent
 
@@ -58,8 +58,8 @@ def graphs(kernels: str, kernel_params: str, max_distance: float, over: str = "d
     """
     names = parse_kernels(kernels)
     for name in names:
-        if name not in OF_DISTANCE:
-            raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(OF_DISTANCE)}")
+        if name not in DISTANCE_KERNELS:
+            raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")
     modules = build_kernels(names, 1, kernel_params)
     distances = max_distance / POINTS * torch.arange(1, POINTS + 1, dtype=torch.float64)
     return [graph(kernel, distances ** EXPONENTS[over], EXPONENTS[over]) for kernel in modules]
@@ -86,7 +86,7 @@ def plot(rows: List[Dict], path: Path, over: str = "distance") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="figure1.sh", description="Graphs of kernels and their gradients.")
-    parser.add_argument("--kernels", default="rbf,wav,log,pow", help=f"of {', '.join(OF_DISTANCE)}")
+    parser.add_argument("--kernels", default="rbf,wav,log,pow", help=f"of {', '.join(DISTANCE_KERNELS)}")
     parser.add_argument("--kernel-params", default="log.p=2,pow.p=2", help="hyper-parameters, as in training")
     parser.add_argument("--max-distance", type=float, default=4.0, help="where the graphs end")
     parser.add_argument(

@@ -50,7 +50,7 @@ def searched_entry(path: Path, corpus: str, profile: str, kernels: str) -> Optio
 def row_options(path: Path, corpus: str, profile: str, row: Row) -> Optional[Tuple[str, ...]]:
     """Those of the training script, or None for a searched row without a search."""
     if not row.searched:
-        return (*row.options, *row.of_profile.get(profile, ()))
+        return (*row.options, *row.profile_options.get(profile, ()))
     entry = searched_entry(path, corpus, profile, row.searched)
     return entry and (*row.options, "--kernels", row.searched, "--kernel-params", entry["kernel_params"])
 

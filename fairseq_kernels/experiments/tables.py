@@ -31,7 +31,7 @@ class Row:
         options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
         paper: the paper's figures, by metric (``ppl``, ``bleu``).
         unigram: no model: the words' frequencies in training.
-        of_profile: further options under that profile.
+        profile_options: further options under that profile.
         searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
         kind: ``lm`` or ``mt`` (``data.KINDS``) if the row is for such text alone.
     """
@@ -40,7 +40,7 @@ class Row:
     options: Tuple[str, ...] = ()
     paper: Dict[str, float] = field(default_factory=dict)
     unigram: bool = False
-    of_profile: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
+    profile_options: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
     searched: str = ""
     kind: str = ""
 
@@ -84,8 +84,8 @@ def load_table(name: str) -> Table:
     rows = []
     for row in content["rows"]:
         options = tuple(shlex.split(row.pop("options", "")))
-        of_profile = {profile: tuple(shlex.split(text)) for profile, text in row.pop("of_profile", {}).items()}
-        rows.append(Row(options=options, of_profile=of_profile, **row))
+        further = {profile: tuple(shlex.split(text)) for profile, text in row.pop("profile_options", {}).items()}
+        rows.append(Row(options=options, profile_options=further, **row))
     measures, split = tuple(content.get("measures", ())), content.get("split", "test")
     return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures, split)
 

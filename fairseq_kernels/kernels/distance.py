@@ -30,7 +30,7 @@ def coincident(distance: Tensor, square: Tensor) -> Tensor:
 
 
 class DistanceKernel(Kernel):
-    """A function of D = ||W_v - h||^2; subclasses give :meth:`of_distance`."""
+    """A function of D = ||W_v - h||^2; subclasses give :meth:`from_distance`."""
 
     def word_terms(self, weight):
         return (squared_norm(weight),)
@@ -39,11 +39,11 @@ class DistanceKernel(Kernel):
         return (squared_norm(contexts).unsqueeze(-1),)
 
     def similarity(self, products, words, contexts):
-        return self.of_distance(squared_distance(products[0], words[0], contexts[0]), contexts[0])
+        return self.from_distance(squared_distance(products[0], words[0], contexts[0]), contexts[0])
 
-    def of_distance(self, distance: Tensor, square: Tensor) -> Tensor:
+    def from_distance(self, distance: Tensor, square: Tensor) -> Tensor:
         """S from D (N, V) and ||h||^2 (N, 1), the size of which tells D from 0."""
-        raise NotImplementedError(f"{type(self).__name__} has no of_distance(distance, square)")
+        raise NotImplementedError(f"{type(self).__name__} has no from_distance(distance, square)")
 
 
 class PowerKernel(DistanceKernel):
@@ -68,7 +68,7 @@ class Logarithm(PowerKernel):
 
     fused = fused.Logarithm
 
-    def of_distance(self, distance, square):
+    def from_distance(self, distance, square):
         if self.quadratic:
             return -torch.log1p(distance * self.value("gamma"))
         exponent, zero = self.log_power(distance, square)
@@ -81,7 +81,7 @@ class Power(PowerKernel):
 
     fused = fused.Power
 
-    def of_distance(self, distance, square):
+    def from_distance(self, distance, square):
         if self.quadratic:
             return -distance * self.value("gamma")
         exponent, zero = self.log_power(distance, square)
@@ -94,7 +94,7 @@ class RadialBasis(DistanceKernel):
     hyperparameters = (WIDTH,)
     fused = fused.RadialBasis
 
-    def of_distance(self, distance, square):
+    def from_distance(self, distance, square):
         return torch.exp(-distance * self.value("gamma"))
 
 
@@ -107,5 +107,5 @@ class Wavelet(DistanceKernel):
     )
     fused = fused.Wavelet
 
-    def of_distance(self, distance, square):
+    def from_distance(self, distance, square):
         return torch.cos(distance / self.value("a")) * torch.exp(-distance / self.value("b"))

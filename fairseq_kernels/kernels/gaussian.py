@@ -54,7 +54,7 @@ class MixtureOfGaussians(Kernel):
         return (*norms, *(F.softplus(x) + self.value("floor") for x in scaled))
 
     def queries(self, contexts):
-        return [(contexts[:, of_context], of_word) for of_word in self.means for of_context in self.means]
+        return [(contexts[:, context_mean], word_mean) for word_mean in self.means for context_mean in self.means]
 
     def word_terms(self, weight):
         return self._terms(weight)

@@ -40,9 +40,9 @@ def test_known_groups():
     for place, word in enumerate(order.tolist()):
         weight[word, place // 3] = 4 - place // 3
     weight[:12, 4:] = 0.01 * torch.randn(12, 2)
-    found = clusters(weight, torch.arange(12), size=3, number=4)
-    assert [set(cluster) for cluster in found.tolist()] == [set(order[n : n + 3].tolist()) for n in (0, 3, 6, 9)]
-    assert torch.equal(clusters(weight, torch.arange(12), size=3, number=2), found[:2])
+    actual = clusters(weight, torch.arange(12), size=3, number=4)
+    assert [set(cluster) for cluster in actual.tolist()] == [set(order[n : n + 3].tolist()) for n in (0, 3, 6, 9)]
+    assert torch.equal(clusters(weight, torch.arange(12), size=3, number=2), actual[:2])
 
 
 def test_greedy_rule():
@@ -95,19 +95,19 @@ def text():
 
 
 @pytest.fixture(scope="module")
-def found():
+def actual():
     return torch.tensor([[4, 7, 9], [20, 5, 11], [6, 8, 10]])
 
 
 @pytest.fixture(scope="module")
-def asked(text, found):
-    return questions(text, found)
+def asked(text, actual):
+    return questions(text, actual)
 
 
-def test_questions(text, found, asked):
+def test_questions(text, actual, asked):
     expected, line = [], 0
     for position, word in enumerate(text.words.tolist()):
-        for cluster in found.tolist():
+        for cluster in actual.tolist():
             if word in cluster:
                 expected.append((position, line, cluster, cluster.index(word)))
         line += word == text.dictionary.eos()
@@ -317,8 +317,8 @@ def test_record(record, lm_data, checkpoints):
 def test_clusters_of_the_first_model(record, lin_lm):
     model, task = load(lin_lm.folder)
     weight = model.decoder.output_projection.weight.detach()
-    found = clusters(weight, torch.arange(4, 24), 3, 4)
-    assert record["clusters"] == [[task.dictionary[word] for word in cluster] for cluster in found]
+    actual = clusters(weight, torch.arange(4, 24), 3, 4)
+    assert record["clusters"] == [[task.dictionary[word] for word in cluster] for cluster in actual]
 
 
 def test_differences(record):

@@ -25,7 +25,7 @@ def sentences(task, split):
 
 
 @pytest.fixture(scope="module")
-def found(lm_data, mixture_lm):
+def actual(lm_data, mixture_lm):
     return linear_weight(lm_data, mixture_lm.last)
 
 
@@ -54,24 +54,24 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def test_totals(found, expected):
+def test_totals(actual, expected):
     total = sorted(pi[0] + pi[1] for *_, pi in expected)
-    assert found["words"] == len(total) and found["split"] == "test"
-    assert found["mean"] == pytest.approx(mean(total), rel=1e-5)
-    assert found["above_half"] == pytest.approx(mean(value > 0.5 for value in total))
-    assert found["deciles"] == sorted(found["deciles"])
-    for tenth, decile in enumerate(found["deciles"], 1):
+    assert actual["words"] == len(total) and actual["split"] == "test"
+    assert actual["mean"] == pytest.approx(mean(total), rel=1e-5)
+    assert actual["above_half"] == pytest.approx(mean(value > 0.5 for value in total))
+    assert actual["deciles"] == sorted(actual["deciles"])
+    for tenth, decile in enumerate(actual["deciles"], 1):
         assert sum(value <= decile + 1e-6 for value in total) >= tenth / 10 * len(total) - 1
         assert sum(value >= decile - 1e-6 for value in total) >= (1 - tenth / 10) * len(total) - 1
-    assert list(found["components"]) == ["lin1", "lin2", "log"]
-    for k, value in enumerate(found["components"].values()):
+    assert list(actual["components"]) == ["lin1", "lin2", "log"]
+    for k, value in enumerate(actual["components"].values()):
         assert value == pytest.approx(mean(pi[k] for *_, pi in expected), rel=1e-5)
-    assert sum(found["components"].values()) == pytest.approx(1)
+    assert sum(actual["components"].values()) == pytest.approx(1)
 
 
-def test_by_position(found, expected):
-    rows = {row["of"]: row for row in found["by_position"]}
-    assert sum(row["words"] for row in rows.values()) == found["words"]
+def test_by_position(actual, expected):
+    rows = {row["of"]: row for row in actual["by_position"]}
+    assert sum(row["words"] for row in rows.values()) == actual["words"]
     assert rows["20+"] == {"of": "20+", "words": 0, "mean": None}  # sentences of 2 to 9 words
     for place in range(10):
         totals = [pi[0] + pi[1] for position, _, pi in expected if position == place]
@@ -87,9 +87,9 @@ def test_long_lines_are_pooled(monkeypatch, lm_data, mixture_lm, expected):
     assert row == {"of": "3+", "words": len(totals), "mean": pytest.approx(mean(totals), rel=1e-5)}
 
 
-def test_by_rank(found, expected):
-    assert [row["of"] for row in found["by_rank"]] == ["1-10", "11-24"]
-    for row, frequent in zip(found["by_rank"], (True, False)):
+def test_by_rank(actual, expected):
+    assert [row["of"] for row in actual["by_rank"]] == ["1-10", "11-24"]
+    for row, frequent in zip(actual["by_rank"], (True, False)):
         totals = [pi[0] + pi[1] for _, rank, pi in expected if (rank < 10) == frequent]
         assert row["words"] == len(totals) > 0
         assert row["mean"] == pytest.approx(mean(totals), rel=1e-5)
@@ -100,8 +100,8 @@ def test_means():
     assert [(row["words"], row["mean"]) for row in rows] == [(1, 2.0), (0, None), (2, 2.5)]
 
 
-def test_plot(tmp_path, found):
-    module.plot({"one": found, "other": found}, tmp_path / "weights.svg")
+def test_plot(tmp_path, actual):
+    module.plot({"one": actual, "other": actual}, tmp_path / "weights.svg")
     assert (tmp_path / "weights.svg").stat().st_size > 0
 
 

@@ -42,7 +42,7 @@ def ranks(values):
 @pytest.mark.parametrize("model, output", [("mixture_lm", "output_projection"), ("stock_lm", "fc_out")])
 def test_score(model, output, of, matrix, request, lm_data, tmp_path):
     trained = request.getfixturevalue(model)
-    found = simlex(lm_data, trained.last, read_pairs(write(tmp_path / "pairs.txt")), of)
+    actual = simlex(lm_data, trained.last, read_pairs(write(tmp_path / "pairs.txt")), of)
     weight = parameters(trained.folder)[f"decoder.{matrix or output}.weight"].double()
     words = dictionary(lm_data, 24).symbols
     cosines, ratings = [], []
@@ -52,8 +52,8 @@ def test_score(model, output, of, matrix, request, lm_data, tmp_path):
             cosines.append(float(one @ other / (one.norm() * other.norm())))
             ratings.append(rating)
     expected = torch.corrcoef(torch.stack([ranks(cosines), ranks(ratings)]))[0, 1]
-    assert (found["covered"], found["pairs"], found["of"]) == (5, 7, of)
-    assert found["correlation"] == pytest.approx(float(expected), abs=1e-12)
+    assert (actual["covered"], actual["pairs"], actual["of"]) == (5, 7, of)
+    assert actual["correlation"] == pytest.approx(float(expected), abs=1e-12)
 
 
 def run(monkeypatch, *arguments):

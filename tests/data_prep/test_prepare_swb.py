@@ -142,9 +142,9 @@ def test_swda_layouts(tmp_path, layout):
             shutil.rmtree(directory)
         if layout == "older":
             (root / "swda_data" / "train_set.txt").unlink()
-    found = swb.collect(options(swda=root))
-    assert len(utterances_of(found, "train")) == 12
-    assert utterances_of(found, "valid") == utterances_of(found, "test") == ["okay uh let's see", "word0 the the end"]
+    actual = swb.collect(options(swda=root))
+    assert len(utterances_of(actual, "train")) == 12
+    assert utterances_of(actual, "valid") == utterances_of(actual, "test") == ["okay uh let's see", "word0 the the end"]
 
 
 def test_copies_and_links_count_once(tmp_path):
@@ -168,9 +168,9 @@ def test_bad_lines_can_be_skipped(tmp_path):
 
 def test_held_out_conversations_are_whole(tmp_path):
     arguments = options(swb1=make_swb1(tmp_path / "swb1"), fisher=make_fisher(tmp_path / "fisher"))
-    found = swb.collect(arguments)
+    actual = swb.collect(arguments)
     split_of = {}
-    for transcript in found:
+    for transcript in actual:
         assert split_of.setdefault(transcript.conversation, transcript.split) == transcript.split
     assert Counter(split_of.values()) == {"train": 9, "valid": 2, "test": 1}
     (tmp_path / "moved").mkdir()
@@ -183,12 +183,12 @@ def test_held_out_conversations_are_whole(tmp_path):
 def test_given_splits_replace_and_fill(tmp_path):
     swda, fisher, hub5 = make_swda(tmp_path / "swda"), make_fisher(tmp_path / "fe"), make_hub5(tmp_path / "hub5")
     valid = write(tmp_path / "valid.txt", "Only this, uh, line.\n")
-    found = swb.collect(options(swda=swda, fisher=fisher, hub5=hub5, valid=valid))
-    assert utterances_of(found, "valid") == ["only this uh line"]
-    assert utterances_of(found, "test") == ["he is uh um-hum"]
-    assert len(utterances_of(found, "train")) == 12 + 12
-    found = swb.collect(options(swb1=make_swb1(tmp_path / "swb1"), hub5=hub5))
-    assert Counter(t.split for t in found) == {"train": 8, "valid": 4, "test": 1}
+    actual = swb.collect(options(swda=swda, fisher=fisher, hub5=hub5, valid=valid))
+    assert utterances_of(actual, "valid") == ["only this uh line"]
+    assert utterances_of(actual, "test") == ["he is uh um-hum"]
+    assert len(utterances_of(actual, "train")) == 12 + 12
+    actual = swb.collect(options(swb1=make_swb1(tmp_path / "swb1"), hub5=hub5))
+    assert Counter(t.split for t in actual) == {"train": 8, "valid": 4, "test": 1}
     shutil.rmtree(swda / "swda_data" / "val")  # held out where the corpus has none
     assert Counter(t.split for t in swb.collect(options(swda=swda))) == {"train": 4, "valid": 2, "test": 1}
 

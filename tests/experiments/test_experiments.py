@@ -172,14 +172,14 @@ def finished(corpus, tmp_path_factory):
 
 def test_figures_tell_how_they_were_made(finished, corpus):
     folder, _ = finished
-    found = results.load(folder / "results" / "table1.json")
-    assert [(f["name"], f["split"], f["metric"]) for f in found] == [
+    actual = results.load(folder / "results" / "table1.json")
+    assert [(f["name"], f["split"], f["metric"]) for f in actual] == [
         (name, split, "ppl") for name in ("unigram", "lin") for split in ("test", "valid")
     ]
-    figure = found[2]
+    figure = actual[2]
     assert figure["corpus"] == "toy" and figure["profile"] == "cpu" and figure["seed"] == 1 and figure["paper"] == 46.8
     assert 5 < figure["value"] < 24
-    for figure_, split in ((figure, "test"), (found[3], "valid")):
+    for figure_, split in ((figure, "test"), (actual[3], "valid")):
         train, evaluate = figure_["command"].split("; ")
         assert train.startswith("bash scripts/train_lm.sh") and evaluate.startswith("bash scripts/evaluate_lm.sh")
         assert evaluate.endswith(f" --gen-subset {split}")
@@ -612,11 +612,11 @@ def test_seeds_and_corpora(corpus, mt_data):
 
     rows = [Row("unigram", unigram=True), Row("lin", ("--kernels", "lin"))]
     here, there = Corpus.at(corpus), Corpus.at(mt_data)
-    found = [run_of(row, each, seed, Arguments) for each in (here, there) for seed in (1, 2) for row in rows]
-    assert [run and (run.corpus.kind, run.seed) for run in found] == [
+    actual = [run_of(row, each, seed, Arguments) for each in (here, there) for seed in (1, 2) for row in rows]
+    assert [run and (run.corpus.kind, run.seed) for run in actual] == [
         ("lm", 1), ("lm", 1), None, ("lm", 2), None, ("mt", 1), None, ("mt", 2),
     ]  # fmt: skip
-    assert len({run.folder for run in found if run}) == 5
+    assert len({run.folder for run in actual if run}) == 5
     Arguments.seeds = [2, 3]
     assert run_of(rows[0], here, 2, Arguments).seed == 1  # the same one
 
@@ -682,12 +682,12 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     for script, seeds in (("table4", "1 2"), ("linear_weight", "1")):
         result = call(script, corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", seeds, "--", *SHORT)
         assert result.returncode != 0 and "failed: mix5 on toy, seed 1" in result.stderr, result.stdout + result.stderr
-    found = results.load(tmp_path / "results" / "table4.json")
-    assert {(f["name"], f["seed"]) for f in found} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(found) == 8
-    assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in found)
+    actual = results.load(tmp_path / "results" / "table4.json")
+    assert {(f["name"], f["seed"]) for f in actual} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(actual) == 8
+    assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in actual)
     weights = results.load(tmp_path / "results" / "linear_weight.json")
     assert [(f["name"], f["seed"]) for f in weights] == [("mix2", 1)]
-    assert all(f["baseline"].startswith("seed 1, commit ") and f["details"]["lines"] > 1 for f in found)
+    assert all(f["baseline"].startswith("seed 1, commit ") and f["details"]["lines"] > 1 for f in actual)
     sentences = {path.relative_to(tmp_path / "results").parts[:3] for path in tmp_path.glob("results/table4/**/*.md")}
     assert sentences == {("table4", "toy", "cpu")}
     [text] = [path.read_text() for path in tmp_path.glob("results/table4/toy/cpu/3xlin*/seed1.md")]
@@ -696,13 +696,13 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     chapters = load_chapters(tmp_path / "results")
     for text in (markdown(chapters), html(chapters)):
         assert "Choosing among close words" in text and "Where the weight of lin goes" in text
-        assert f"{100 * found[0]['value']:.1f}" in text and f"{weights[0]['value']:.3f}" in text
+        assert f"{100 * actual[0]['value']:.1f}" in text and f"{weights[0]['value']:.3f}" in text
 
     # another lin to compare with makes figures of their own
     result = call("table4", corpus, tmp_path, "--rows", "mix2", "--seeds", "2 1", "--", *SHORT)
     assert result.returncode == 0, result.stdout + result.stderr
     again = results.load(tmp_path / "results" / "table4.json")
-    assert len(again) == 16 and [f for f in again if f["baseline"].startswith("seed 1")] == found
+    assert len(again) == 16 and [f for f in again if f["baseline"].startswith("seed 1")] == actual
     [checkpoint] = tmp_path.glob("runs/toy/cpu/3xlin*/seed1/checkpoint_best.pt")
     checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
     [lin] = (tmp_path / "runs" / "toy" / "cpu").glob("lin_*")

@@ -384,7 +384,7 @@ def test_each_number_on_the_page_tells_how_it_was_made(results):
 
 
 def pictures_of(page):
-    return {text_of(found.find("figcaption")): found.find(f"{SVG}svg") for found in page.iter("figure")}
+    return {text_of(actual.find("figcaption")): actual.find(f"{SVG}svg") for actual in page.iter("figure")}
 
 
 def paths_of(drawing, count):
@@ -462,7 +462,7 @@ def test_page_stands_alone(results):
         for name in ("href", f"{XLINK}href"):
             assert element.get(name, "#").lstrip("#") in ("", *ids)
     assert set(re.findall(r"url\((.)", text)) == {"#"} and "@import" not in text
-    assert {found.strip("#)") for found in re.findall(r"#[\w.-]+\)", text)} <= set(ids)
+    assert {actual.strip("#)") for actual in re.findall(r"#[\w.-]+\)", text)} <= set(ids)
     assert "color-scheme: light dark" in text and report_figures.INK not in text and "currentColor" in text
     assert html(chapters) == text
 
@@ -561,7 +561,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name, problem", [(name, problem) for name, found in FILES.items() for problem in found])
+@pytest.mark.parametrize("name, problem", [(name, problem) for name, actual in FILES.items() for problem in actual])
 def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
     results([figure("lin", 60.0)])
     (tmp_path / name).write_text(FILES[name][problem])

@@ -42,8 +42,8 @@ def test_figures_that_differ_in_their_key_stay(name, tmp_path):
     other = changed(name, 2 if name == "seed" else "other")
     results.add(path, [FIGURE], ["lin"])
     results.add(path, [other], ["lin"])
-    found = results.load(path)
-    assert len(found) == 2 and FIGURE in found and other in found
+    actual = results.load(path)
+    assert len(actual) == 2 and FIGURE in actual and other in actual
 
 
 def test_the_key_is_complete():

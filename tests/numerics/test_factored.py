@@ -105,8 +105,8 @@ def test_steps_are_those_of_sgd(name, bias, folds, tokens):
     generator = torch.Generator().manual_seed(1)
     for _ in range(12):
         batches = [batch(tokens, generator), batch(2, generator)]
-        wanted, found = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
-        torch.testing.assert_close(found, wanted, **TIGHT)
+        wanted, actual = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
+        torch.testing.assert_close(actual, wanted, **TIGHT)
         assert_same(dense, factors, **TIGHT)
     assert factors.map.equal(torch.eye(DIM + bias, dtype=torch.float64)) == folded
     assert (matrix(dense) - start).abs().max() > 0.1
@@ -137,8 +137,8 @@ def test_steps_on_the_other_losses(bias, name):
     generator = torch.Generator().manual_seed(3)
     for tokens in (FEW, MANY, FEW):
         batches = [batch(tokens, generator)]
-        wanted, found = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
-        torch.testing.assert_close(found, wanted, **TIGHT)
+        wanted, actual = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
+        torch.testing.assert_close(actual, wanted, **TIGHT)
     assert_same(dense, factors, **TIGHT)
 
 
@@ -308,7 +308,7 @@ def test_closure():
     """As of torch's optimisers: called with gradients on, its loss returned."""
     dense, factors = pair()
     features, target = batch(5, torch.Generator().manual_seed(14))
-    found = []
+    actual = []
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
 
         def closure(layer=layer, sgd=sgd):
@@ -317,8 +317,8 @@ def test_closure():
             loss.backward()
             return loss
 
-        found.append(sgd.step(closure).item())
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
+        actual.append(sgd.step(closure).item())
+    assert actual[0] == pytest.approx(actual[1], rel=1e-12)
     assert_same(dense, factors, **TIGHT)
 
 
@@ -380,8 +380,8 @@ def test_state_dict_round_trip(fold_every):
     assert new_sgd.param_groups[0]["lr"] == 0.2
     for _ in range(4):
         batches = [batch(FEW, generator)]
-        wanted, found = step(unbroken, sgd, batches), step(other, new_sgd, batches)
-        torch.testing.assert_close(found, wanted, **TIGHT)
+        wanted, actual = step(unbroken, sgd, batches), step(other, new_sgd, batches)
+        torch.testing.assert_close(actual, wanted, **TIGHT)
     torch.testing.assert_close(other.dense(), unbroken.dense(), **TIGHT)
 
 

@@ -174,9 +174,9 @@ def check_nll(layer, features, target, smoothing=0.0, ignore_index=None):
     weighting = torch.linspace(-1, 2, each.numel(), dtype=torch.float64)
     pairs = [(total, expected.sum()), ((each.view(-1) * weighting).sum(), (expected * weighting).sum())]
     for ours, plain in pairs:
-        found, wanted = gradients(ours, features, layer), gradients(plain, features, layer)
-        found, wanted = ([torch.zeros(()) if g is None else g for g in group] for group in (found, wanted))
-        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
+        actual, wanted = gradients(ours, features, layer), gradients(plain, features, layer)
+        actual, wanted = ([torch.zeros(()) if g is None else g for g in group] for group in (actual, wanted))
+        torch.testing.assert_close(actual, wanted, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -233,8 +233,8 @@ def test_nll_is_minus_the_gathered_log_probabilities(kernels, params, untied, sm
     target[3] = 0
     loss, nll = layer.smoothed_nll(features, target, ignore_index=0, label_smoothing=smoothing)
     log_p = layer(features)
-    kept = target != 0
-    torch.testing.assert_close(nll, -log_p[kept].gather(1, target[kept].unsqueeze(1)).sum(), rtol=1e-11, atol=0)
+    real = target != 0
+    torch.testing.assert_close(nll, -log_p[real].gather(1, target[real].unsqueeze(1)).sum(), rtol=1e-11, atol=0)
     stock = label_smoothed_nll_loss(log_p, target, smoothing, ignore_index=0)
     torch.testing.assert_close((loss, nll), stock, rtol=1e-11, atol=0)
     torch.testing.assert_close(
@@ -386,8 +386,8 @@ def test_weight_shared_with_an_embedding():
     words, target = torch.tensor([3, 1, 8, 3]), torch.tensor([2, 1, 4, 3])
     features = torch.tanh(embedding(words))
     loss, plain = layer.nll(features, target), reference.nll(layer, features, target).sum()
-    found, wanted = (torch.autograd.grad(value, layer.parameters(), retain_graph=True) for value in (loss, plain))
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+    actual, wanted = (torch.autograd.grad(value, layer.parameters(), retain_graph=True) for value in (loss, plain))
+    torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-10)
 
 
 def test_training_moves_every_parameter():
@@ -452,10 +452,10 @@ def test_float32_loss_and_gradients_agree_with_float64(kernels, params, untied):
         low = features.detach().float().requires_grad_()
         loss = single.nll(low, target, label_smoothing=smoothing)
         torch.testing.assert_close(loss.double(), expected, rtol=2e-5, atol=0)
-        found, wanted = gradients(loss, low, single), gradients(expected, features, double)
+        actual, wanted = gradients(loss, low, single), gradients(expected, features, double)
         # pow's p = 8 has gradients up to 1e5, and a sum over tokens may cancel: relative to the largest entry
         largest = max(float(gradient.abs().max()) for gradient in wanted)
-        for ours, exact in zip(found, wanted):
+        for ours, exact in zip(actual, wanted):
             torch.testing.assert_close(ours.double(), exact, rtol=1e-3, atol=1e-5 * largest)
 
 
@@ -473,8 +473,8 @@ def test_extreme_norms(kernels, params, untied, smoothing):
         for reduction in ("sum", "none"):
             loss = layer.nll(features, target, label_smoothing=smoothing, reduction=reduction)
             assert loss.isfinite().all()
-            found = gradients(loss.sum(), features, layer)
-            assert all(gradient.isfinite().all() for gradient in found)
+            actual = gradients(loss.sum(), features, layer)
+            assert all(gradient.isfinite().all() for gradient in actual)
     with torch.no_grad():
         assert layer(features).isfinite().all()
 
@@ -514,7 +514,7 @@ class Memory(TorchDispatchMode):
                     self.alive[storage.cdata] = storage, tensor.untyped_storage().nbytes()
                 if tensor.numel() > self.numel:
                     self.numel, self.operation = tensor.numel(), str(function)
-        self.alive = {key: kept for key, kept in self.alive.items() if not kept[0].expired()}
+        self.alive = {key: entry for key, entry in self.alive.items() if not entry[0].expired()}
         self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
         return result
 

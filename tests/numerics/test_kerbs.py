@@ -64,8 +64,8 @@ def gradients(value, features, layer):
     return torch.autograd.grad(value, [features, *layer.parameters()], retain_graph=True)
 
 
-def close(found, expected, tolerance=1e-9):
-    for one, other in zip(found, expected, strict=True):
+def close(actual, expected, tolerance=1e-9):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
@@ -167,8 +167,8 @@ def test_float32_agrees_with_float64(mode):
         expected = gradients(layer.nll(features, target), features, layer)
         single = copy.deepcopy(layer).float()
         short = features.detach().float().requires_grad_()
-        found = gradients(single.nll(short, target), short, single)
-        close([part.double() for part in found], expected, tolerance=2e-4)
+        actual = gradients(single.nll(short, target), short, single)
+        close([part.double() for part in actual], expected, tolerance=2e-4)
 
 
 def test_extreme_theta_and_norms_are_finite():
@@ -297,9 +297,9 @@ def test_moving_averages():
                 continue
             mean = log_p[tokens, word].mean()
             part = torch.softmax(scores[tokens][:, own], dim=1).mean(0)
-            kept = 0.5 ** tokens.sum() if word in seen else 0.0
-            log_probability[word] = kept * log_probability[word] + (1 - kept) * mean
-            usage[own] = kept * usage[own] + (1 - kept) * part
+            decay = 0.5 ** tokens.sum() if word in seen else 0.0
+            log_probability[word] = decay * log_probability[word] + (1 - decay) * mean
+            usage[own] = decay * usage[own] + (1 - decay) * part
             seen.add(word)
     layer.set_num_updates(4)
     torch.testing.assert_close(layer.allocation.log_probability, log_probability)

@@ -198,10 +198,10 @@ def test_distance_keeps_float32_s_digits(norm):
     assert ((-kernel(weight, contexts).double() - exact).abs() / size).max() < 32 * torch.finfo(torch.float32).eps
 
 
-OF_DISTANCE = [(name, params) for name, params in FIXED if name in ("log", "pow", "rbf", "hpb", "wav")]
+DISTANCE_KERNELS = [(name, params) for name, params in FIXED if name in ("log", "pow", "rbf", "hpb", "wav")]
 
 
-@pytest.mark.parametrize("name,params", OF_DISTANCE, ids=ids(OF_DISTANCE))
+@pytest.mark.parametrize("name,params", DISTANCE_KERNELS, ids=ids(DISTANCE_KERNELS))
 def test_a_word_at_the_context_has_the_top_score(name, params):
     """Where W_v = h, a kernel of the distance takes its bound: 0, or the scale."""
     kernel = build(name, params, DIM)

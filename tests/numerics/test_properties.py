@@ -130,9 +130,9 @@ def test_any_line_of_a_log(number, end):
     line = f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: loss=5.5, num_updates={number}, ppl={number}"[:end]
     record = read_record(line)
     if record is not None:
-        kind, found = record
-        assert kind == "train_inner" and isinstance(int(found["num_updates"]), int)
-        assert all(isinstance(value, float) for value in found.values())
+        kind, actual = record
+        assert kind == "train_inner" and isinstance(int(actual["num_updates"]), int)
+        assert all(isinstance(value, float) for value in actual.values())
 
 
 @given(st.lists(st.sampled_from(["--lr", "--lr=", "--lr=3", "4", "--other", "--lrs=5"]), max_size=6))

@@ -101,9 +101,9 @@ def log_softmax_loss(layer, features, target):
 
 def check(layer, features, target, ignore_index=None):
     """The loss and its gradients, as a sum and token by token."""
-    kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
+    real = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
     expected = torch.zeros(len(target), dtype=torch.float64).masked_scatter(
-        kept, plain_loss(layer, features[kept], target[kept])
+        real, plain_loss(layer, features[real], target[real])
     )
     total = layer.nll(features, target, ignore_index=ignore_index)
     each = layer.nll(features, target, ignore_index=ignore_index, reduction="none")
@@ -112,9 +112,9 @@ def check(layer, features, target, ignore_index=None):
     weighting = torch.linspace(-1, 2, len(target), dtype=torch.float64)
     for result, wanted in ((total, expected.sum()), ((each * weighting).sum(), (expected * weighting).sum())):
         pairs = zip(gradients(result, features, layer), gradients(wanted, features, layer))
-        for found, exact in pairs:
-            exact = torch.zeros_like(found) if exact is None else exact
-            torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-10)
+        for actual, exact in pairs:
+            exact = torch.zeros_like(actual) if exact is None else exact
+            torch.testing.assert_close(actual, exact, rtol=1e-8, atol=1e-10)
 
 
 # the distribution
@@ -130,8 +130,8 @@ def test_forward_is_the_plain_formula(name, bias):
     torch.testing.assert_close(log_p, expected, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(log_p.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=0, atol=1e-12)
     weighting = torch.randn_like(log_p)
-    found, wanted = (gradients((result * weighting).sum(), features, layer) for result in (log_p, expected))
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
+    actual, wanted = (gradients((result * weighting).sum(), features, layer) for result in (log_p, expected))
+    torch.testing.assert_close(actual, wanted, rtol=1e-8, atol=1e-9)
     layer.memory_budget = 3 * layer.row_bytes(torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(layer(features), expected, rtol=1e-11, atol=1e-11)
@@ -400,8 +400,8 @@ def test_weight_shared_with_an_embedding(name):
     words, target = torch.tensor([3, 1, 8, 3]), torch.tensor([2, 1, 4, 3])
     features = torch.tanh(embedding(words))
     loss, plain = layer.nll(features, target), plain_loss(layer, features, target).sum()
-    found, wanted = (torch.autograd.grad(value, layer.parameters(), retain_graph=True) for value in (loss, plain))
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+    actual, wanted = (torch.autograd.grad(value, layer.parameters(), retain_graph=True) for value in (loss, plain))
+    torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-10)
 
 
 # memory
@@ -508,8 +508,8 @@ def test_float32_loss_and_gradients_agree_with_float64(name, bias, shape):
     loss, expected = single.nll(low, target), double.nll(features, target)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss.double(), expected, rtol=2e-5, atol=1e-6)
-    for found, exact in zip(gradients(loss, low, single), gradients(expected, features, double)):
-        torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=2e-5 * float(exact.abs().max()))
+    for actual, exact in zip(gradients(loss, low, single), gradients(expected, features, double)):
+        torch.testing.assert_close(actual.double(), exact, rtol=1e-3, atol=2e-5 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize("given,result", [(torch.float64, torch.float64), (torch.float16, torch.float32),
@@ -521,8 +521,8 @@ def test_precision_of_the_results(name, given, result):
     features, target = inputs(layer)
     for reduction in ("sum", "none"):
         assert layer.nll(features, target, reduction=reduction).dtype == result
-    found = gradients(layer.nll(features, target), features, layer)
-    assert [gradient.dtype for gradient in found] == [given] * 3
+    actual = gradients(layer.nll(features, target), features, layer)
+    assert [gradient.dtype for gradient in actual] == [given] * 3
     with torch.no_grad():
         assert layer(features).dtype == layer.nll(features, target).dtype == result
 
@@ -552,8 +552,8 @@ def test_backward_under_autocast(name, bias):
     features, target = inputs(layer)
     wanted = gradients(layer.nll(features, target), features, layer)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = gradients(layer.nll(features, target), features, layer)
-    torch.testing.assert_close(found, wanted)
+        actual = gradients(layer.nll(features, target), features, layer)
+    torch.testing.assert_close(actual, wanted)
 
 
 @each_layer

@@ -92,8 +92,8 @@ def test_eval_lm(model, lm_data, request):
     trained = request.getfixturevalue(model)
     options = ("--gen-subset", "valid", *LM_TASK[2:], "--batch-size", 8)
     result = fairseq("eval_lm", lm_data, "--path", trained.last, *options)
-    found = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
-    assert found == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
+    actual = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
+    assert actual == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
 
 
 def test_switchboard_architecture():
@@ -276,7 +276,7 @@ def test_checkpoints_with_code_are_refused(mixture_lm, lm_data, tmp_path):
 def test_namespaces_in_checkpoints_are_allowed(mixture_lm, tmp_path):
     """Older checkpoints, and those of stock models, hold an argparse.Namespace; it only holds values."""
     state = torch.load(mixture_lm.last, weights_only=True)
-    state["extra"] = Namespace(kept=1)
+    state["extra"] = Namespace(value=1)
     torch.save(state, tmp_path / "checkpoint_last.pt")
     load(tmp_path)
 

@@ -75,10 +75,10 @@ def top10_error(model, task):
     """The share of validation tokens whose word is not among the ten of the highest log-probabilities."""
     missed, tokens = 0, 0
     for batch in batches(task):
-        kept = batch["target"].ne(task.target_dictionary.pad())
+        real = batch["target"].ne(task.target_dictionary.pad())
         likeliest = scores(model, batch).topk(10).indices
-        missed += likeliest.ne(batch["target"].unsqueeze(2)).all(2)[kept].sum().item()
-        tokens += kept.sum().item()
+        missed += likeliest.ne(batch["target"].unsqueeze(2)).all(2)[real].sum().item()
+        tokens += real.sum().item()
     return missed / tokens
 
 
@@ -119,8 +119,8 @@ def test_eval_lm(name, model_of, lm_data):
     result = fairseq(
         "eval_lm", lm_data, "--path", trained.last, "--gen-subset", "valid", *LM_TASK[2:], "--batch-size", 8
     )
-    found = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
-    assert found == pytest.approx(logged(trained.result, "valid")[-1]["loss"], abs=1e-3)
+    actual = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
+    assert actual == pytest.approx(logged(trained.result, "valid")[-1]["loss"], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["taylor lstm", "spherical transformer", "spherical translation"])
@@ -146,13 +146,13 @@ def test_stock_criterion_gives_the_same_loss(name, model_of):
     own = {"taylor": LogTaylorSoftmax, "spherical": LogSphericalSoftmax}[MODELS[name].layer](task, False)
     for criterion in (own, CrossEntropyCriterion(task, False)):
         loss, sample_size, log = criterion(model.train(), batch)
-        found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        actual = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         with torch.no_grad():
             torch.testing.assert_close(criterion(model.eval(), batch)[0], loss.detach(), rtol=1e-5, atol=0)
-        results.append((loss, found, sample_size, log["ntokens"]))
-    (ours, found, *sizes), (stock, stock_found, *stock_sizes) = results
+        results.append((loss, actual, sample_size, log["ntokens"]))
+    (ours, actual, *sizes), (stock, stock_actual, *stock_sizes) = results
     torch.testing.assert_close(ours, stock, rtol=1e-5, atol=0)
-    torch.testing.assert_close(found, stock_found, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(actual, stock_actual, rtol=1e-3, atol=1e-4)
     assert sizes == stock_sizes
     each, _, _ = own(model, batch, reduce=False)
     torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
@@ -181,9 +181,9 @@ def test_a_new_model_is_the_prior(name, model, layer, model_of):
     for batch in batches(task, "train"):
         target = batch["target"].flatten()
         counts += torch.bincount(target[target != pad], minlength=len(counts))
-    found = scores(new, padded_batch(task)).double()
+    actual = scores(new, padded_batch(task)).double()
     prior = (counts / counts.sum()).log()
-    torch.testing.assert_close(found, prior.expand_as(found), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(actual, prior.expand_as(actual), rtol=1e-4, atol=1e-4)
 
 
 def test_training_starts_from_the_prior(model_of, lm_data, tmp_path):

@@ -82,9 +82,9 @@ def test_train(name, model_of):
     model, _, task = load(trained)
     loss, tokens = 0.0, 0
     for batch in batches(task):
-        kept = batch["target"].ne(task.target_dictionary.pad())
-        loss -= log_probabilities(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)[kept].sum().item()
-        tokens += kept.sum().item()
+        real = batch["target"].ne(task.target_dictionary.pad())
+        loss -= log_probabilities(model, batch).gather(2, batch["target"].unsqueeze(2)).squeeze(2)[real].sum().item()
+        tokens += real.sum().item()
     assert loss / tokens / math.log(2) == pytest.approx(valid["nll_loss"], abs=1e-3)
 
     weight, layer = model.decoder.output_projection.weight, model.decoder.output_projection
@@ -105,12 +105,12 @@ def test_stock_criterion_gives_the_same_loss(model_of):
             LabelSmoothedCrossEntropyCriterion(task, False, 0.1),
         ):
             loss, size, log = criterion(model.train(), batch)
-            found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-            results.append((loss, log["nll_loss"], size, found))
-        (loss, nll, size, found), (stock_loss, stock_nll, stock_size, stock_found) = results
+            actual = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+            results.append((loss, log["nll_loss"], size, actual))
+        (loss, nll, size, actual), (stock_loss, stock_nll, stock_size, stock_actual) = results
         assert size == stock_size
         torch.testing.assert_close((loss, nll), (stock_loss, stock_nll), rtol=1e-5, atol=0)
-        torch.testing.assert_close(found, stock_found, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(actual, stock_actual, rtol=1e-3, atol=1e-4)
 
 
 def test_stock_checkpoint_gives_its_scores(model_of):
@@ -131,8 +131,8 @@ def test_stock_weights_load_into_a_mixture(model_of):
     ours = build(cfg, task, "lin,log", output_bias="true")
     state = torch.load(model_of("stock").last, weights_only=True)["model"]
     ours.load_state_dict(dict(state))
-    found = ours.state_dict()
-    assert all(found[name].equal(value) for name, value in state.items())
+    actual = ours.state_dict()
+    assert all(actual[name].equal(value) for name, value in state.items())
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -191,8 +191,8 @@ def test_stock_architectures_have_a_twin(arch):
     ARCH_CONFIG_REGISTRY[f"kernel_{arch}"](ours)
     assert ours.adaptive_softmax_cutoff is None
     adaptive = {key for key in vars(stock) if "adaptive_softmax" in key or key.startswith("tie_adaptive")}
-    kept = {key: value for key, value in vars(stock).items() if key not in adaptive}
-    assert {key: value for key, value in vars(ours).items() if key in kept} == kept
+    others = {key: value for key, value in vars(stock).items() if key not in adaptive}
+    assert {key: value for key, value in vars(ours).items() if key in others} == others
     assert (
         f"kernel_{arch}" in ARCH_MODEL_INV_REGISTRY["kernel_transformer_lm" if "_lm" in arch else "kernel_transformer"]
     )
@@ -225,9 +225,9 @@ def test_beam_search_is_the_full_forward(kernels, model_of):
     model = build(cfg, task, kernels, output_bias="true", untied_projections="mog," in kernels)
     generator = SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_a=0, max_len_b=7)
     batch = batches(task)[0]
-    found = generator.generate([model], batch)
-    assert len(found) == len(batch["id"]) and all(len(hypotheses) == 3 for hypotheses in found)
-    for sentence, hypotheses in enumerate(found):
+    actual = generator.generate([model], batch)
+    assert len(actual) == len(batch["id"]) and all(len(hypotheses) == 3 for hypotheses in actual)
+    for sentence, hypotheses in enumerate(actual):
         for hypothesis in hypotheses:
             tokens = hypothesis["tokens"]
             log_p = rescored(model, batch, sentence, tokens)
@@ -276,10 +276,10 @@ def test_generate(how, model_of, mt_data):
         "generate", mt_data, "--path", path, "--gen-subset", "test", "--batch-size", 8, *ALL_SENTENCES,
         "--max-len-b", 12, *GENERATION[how],
     )  # fmt: skip
-    found = hypotheses(result)
-    assert sorted({number for number, _, _ in found}) == list(range(21))
-    assert len(found) == 21 * (1 if "ensemble" in how else 2)
-    assert all(math.isfinite(score) and score < 0 for _, score, _ in found)
+    actual = hypotheses(result)
+    assert sorted({number for number, _, _ in actual}) == list(range(21))
+    assert len(actual) == 21 * (1 if "ensemble" in how else 2)
+    assert all(math.isfinite(score) and score < 0 for _, score, _ in actual)
     assert "BLEU4 = " in result.out
 
 
@@ -291,7 +291,7 @@ def test_interactive_and_from_pretrained_agree(model_of, mt_data):
         "interactive", mt_data, "--path", trained.last, "--beam", 3, "--max-len-b", 12,
         stdin="".join(f"{sentence}\n" for sentence in sentences),
     )  # fmt: skip
-    found = [text for _, _, text in hypotheses(result)]
-    assert len(found) == 3
+    actual = [text for _, _, text in hypotheses(result)]
+    assert len(actual) == 3
     hub = KernelTransformer.from_pretrained(str(trained.folder), "checkpoint_last.pt", str(mt_data))
-    assert [hub.translate(sentence, beam=3, max_len_b=12) for sentence in sentences] == found
+    assert [hub.translate(sentence, beam=3, max_len_b=12) for sentence in sentences] == actual
