@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from test_generalized_softmax import Memory
+from layer_checks import Memory
 
 from fairseq_kernels import (
     FactoredSGD,

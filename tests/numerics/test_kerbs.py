@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from test_generalized_softmax import Memory
+from layer_checks import Memory, inputs
 
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
 from fairseq_kernels.output_layers.kerbs_kernel import bayesian_kernel
@@ -27,12 +27,6 @@ def make(words=11, dim=7, senses=25, seed=0, thetas=(-5.0, 5.3), dtype=torch.flo
             layer.bias.normal_()
         layer.sense_word[words:] = torch.randint(words, (senses - words,))
     return layer
-
-
-def inputs(layer, tokens=9, seed=1):
-    torch.manual_seed(seed)
-    features = torch.randn(tokens, layer.embed_dim, dtype=layer.weight.dtype).requires_grad_()
-    return features, torch.randint(layer.num_embeddings, (tokens,))
 
 
 def equation_9(features, layer):
@@ -107,7 +101,7 @@ def test_the_kernel_is_smooth_where_it_switches():
 @pytest.mark.parametrize("mode", MODES)
 def test_forward_is_the_plain_formula(mode, bias):
     layer = make(bias=bias, **MODES[mode])
-    features, _ = inputs(layer)
+    features, _ = inputs(layer, tokens=9)
     log_p, expected = layer(features), plain(features, layer)
     torch.testing.assert_close(log_p, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(log_p.exp().sum(1), torch.ones(9, dtype=torch.float64))
@@ -120,7 +114,7 @@ def test_one_sense_without_theta_is_lin():
     for options in ({}, {"kernel": False}):
         layer = KerBSoftmax(7, 11, senses=11, **options).double()
         layer.weight.data.copy_(lin.weight.data)
-        features, target = inputs(layer)
+        features, target = inputs(layer, tokens=9)
         torch.testing.assert_close(layer(features), lin(features), rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(layer.nll(features, target), lin.nll(features, target), rtol=1e-9, atol=1e-9)
 
@@ -130,7 +124,7 @@ def test_one_sense_without_theta_is_lin():
 @pytest.mark.parametrize("mode", MODES)
 def test_nll_is_the_plain_formula(mode, smoothing, bias):
     layer = make(bias=bias, **MODES[mode])
-    features, target = inputs(layer)
+    features, target = inputs(layer, tokens=9)
     expected = smoothed(plain(features, layer), target, smoothing)
     for budget in (1, 3000, None):
         layer.memory_budget = budget
@@ -150,7 +144,7 @@ def test_theta_s_gradient(theta, smoothing):
     for everywhere in (True, False):
         layer = make(thetas=(theta, theta) if everywhere else (-2.0, 3.0))
         layer.theta.data[4] = theta
-        features, target = inputs(layer)
+        features, target = inputs(layer, tokens=9)
         [gradient] = torch.autograd.grad(layer.nll(features, target, label_smoothing=smoothing), [layer.theta])
         values = []
         for step in (1e-4, -1e-4):
@@ -163,7 +157,7 @@ def test_theta_s_gradient(theta, smoothing):
 def test_float32_agrees_with_float64(mode):
     for thetas in ((-5.0, 5.0), (-1e-3, 1e-3), (0.0, 0.0), (0.02, 0.1)):
         layer = make(thetas=thetas, **MODES[mode])
-        features, target = inputs(layer)
+        features, target = inputs(layer, tokens=9)
         expected = gradients(layer.nll(features, target), features, layer)
         single = copy.deepcopy(layer).float()
         short = features.detach().float().requires_grad_()
@@ -203,7 +197,7 @@ def test_no_tensor_of_tokens_by_senses(smoothing):
 
 def test_no_second_derivative():
     layer = make()
-    features, target = inputs(layer)
+    features, target = inputs(layer, tokens=9)
     [gradient] = torch.autograd.grad(layer.nll(features, target), features, create_graph=True)
     with pytest.raises(RuntimeError, match="nll has no second derivative"):
         gradient.sum().backward()
@@ -211,7 +205,7 @@ def test_no_second_derivative():
 
 def test_rank_counts_the_more_probable_words():
     layer = make()
-    features, target = inputs(layer)
+    features, target = inputs(layer, tokens=9)
     log_p = plain(features, layer)
     expected = (log_p > log_p.gather(1, target.unsqueeze(1))).sum(1)
     assert torch.equal(layer.rank(features, target), expected)

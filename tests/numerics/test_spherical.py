@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_generalized_softmax import Memory, gradcheck, gradients
+from layer_checks import Memory, gradcheck, gradients, inputs
 from torch import nn
 
 from fairseq_kernels import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
@@ -38,12 +38,6 @@ def make(name, dim=6, words=9, bias=True, dtype=torch.float64, seed=0, **options
         if bias:
             layer.bias.normal_()
     return layer
-
-
-def inputs(layer, tokens=7, seed=1, dtype=None):
-    torch.manual_seed(seed)
-    features = torch.randn(tokens, layer.embed_dim, dtype=dtype or layer.weight.dtype)
-    return features.requires_grad_(), torch.randint(layer.num_embeddings, (tokens,))
 
 
 def outputs(layer, features):
