@@ -11,9 +11,9 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
     -h | --help) usage 2 9; exit 0 ;;
-    --fast) shift; set -- tests/numerics tests/options "$@" ;;
+    --fast) shift; set -- tests/options tests/numerics "$@" ;;
 esac
 bash "$ROOT/scripts/setup.sh"
 find_python
 cd "$ROOT"
-exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile "$@"
+exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"
