@@ -1,0 +1,16 @@
+"""README says what the results say."""
+
+import re
+
+import yaml
+from fairseq_commands import USER_DIR
+
+ROOT = USER_DIR.parent
+
+
+def test_verdicts():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"\| claim \| paper \| verdict \|\n.*\n((?:\|.*\n)+)", readme)
+    rows = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table.splitlines()]
+    claims = yaml.safe_load((ROOT / "results" / "verdicts.yaml").read_text(encoding="utf-8"))
+    assert [(claim, verdict) for claim, _, verdict in rows] == [(each["claim"], each["verdict"]) for each in claims]
