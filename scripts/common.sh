@@ -16,11 +16,12 @@ known_kernels() {
     ! command -v "$PY" >/dev/null || PYTHONPATH=$ROOT "$PY" -m fairseq_kernels.kernel_names "$@" || exit
 }
 
-# choose_python, and ends the script where that has no fairseq and torch; to import them takes seconds.
+# choose_python, and ends the script unless that has fairseq and torch. It only looks for them: imports take seconds.
 find_python() {
     choose_python
     "$PY" -c 'from importlib.util import find_spec as has; exit(not (has("fairseq") and has("torch")))' 2>/dev/null \
-        || die "$PY has no fairseq and torch; run 'bash scripts/setup.sh' first, or set PYTHON_BIN to a Python that has them"
+        || die "$PY lacks fairseq or torch; run 'bash scripts/setup.sh' first," \
+            "or set PYTHON_BIN to a Python that has them"
 }
 
 # pip_install ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Graphs of the kernels rbf, wav, log and pow over ||W_v - h||, and their gradients (Gao et al. 2019, Figure 1).
 #
-#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--over square] [--out FILE]
+#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--over square]
+#                           [--max-distance 4] [--out FILE]
 #
 # Beside the plot (default: checkpoints/results/figure1.svg; --publish: results/figure1.svg) it writes a .json with the
 # sampled values; --over square draws over ||W_v - h||^2.

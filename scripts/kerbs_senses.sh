@@ -2,7 +2,7 @@
 # Shows what a KerBS model has learned: words by number of senses, the nearest words of each sense (Miao et al. 2019,
 # Table 6), theta by word (Figure 8).
 #
-#   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--out FOLDER]
+#   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--number 8] [--neighbours 4] [--out FOLDER]
 #
 # --out receives senses.json and the plot theta.svg.
 set -euo pipefail

@@ -4,7 +4,11 @@
 #
 #   bash scripts/report.sh [--results results] [--tables table1 table3] [--into docs/results.md]
 #
-# It writes report.md and report.html beside the results; --help lists the other options.
+#   --results DIR     with TABLE.json; default: results
+#   --tables TABLE... default: all that have results
+#   --markdown FILE   default: report.md beside the results
+#   --html FILE       default: report.html beside the results
+#   --into FILE       a Markdown file: puts each TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac

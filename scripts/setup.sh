@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv with what the package, the quickstart, training and the tests need. What only tables, documents or
-# examples need is installed by the script that first needs it.
+# Makes .venv with what the package, the quickstart, trainings, tables, searches and tests need. Documents and examples
+# need more: .venv/bin/python -m pip install -e '.[docs,examples]'
 #
 #   bash scripts/setup.sh
 #   PYTHON=python3.12 TORCH='torch==2.13.0' bash scripts/setup.sh     another interpreter, another torch
@@ -32,7 +32,7 @@ esac
 if [ -n "${PYTHON_BIN:-}" ]; then
     find_python
     reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
-        "($(tail -n 1 <<<"$reason")); mend it, or leave PYTHON_BIN unset, and .venv is made"
+        "($(tail -n 1 <<<"$reason")); repair it, or unset PYTHON_BIN to have .venv made"
     echo "setup.sh: PYTHON_BIN=$PY is used as it is"
     exit 0
 fi

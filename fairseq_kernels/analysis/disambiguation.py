@@ -191,9 +191,7 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
 def lin_clusters(reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int) -> Tensor:
     """:func:`clusters` of a lin model's frequent words; by default of half of them."""
     if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
-        raise mistake(
-            f"{model} is not a model with the kernel lin alone, whose word vectors make the clusters"
-        )
+        raise mistake(f"{model} is not a model with the kernel lin alone, whose word vectors make the clusters")
     candidates = frequent_words(reading.dictionary, vocabulary)
     number = number or max(1, len(candidates) // (2 * size))
     if number * size > len(candidates):

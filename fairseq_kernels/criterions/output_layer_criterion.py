@@ -82,9 +82,7 @@ class OutputLayerCriterion(FairseqCriterion):
             there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
         else:
             there = f"--output-layer {name}: choose --criterion {CRITERIONS[name]}, or --output-layer {cls.layer_name}"
-        raise mistake(
-            f"--criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}"
-        )
+        raise mistake(f"--criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}")
 
     def forward(self, model, sample, reduce=True):
         """Loss in nats (a scalar, or a token each for ``reduce=False``), sample size and logging output."""

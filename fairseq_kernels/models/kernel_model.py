@@ -93,9 +93,7 @@ class KernelModel:
             try:
                 layer.check_kind(state_dict[marker])
             except ValueError as error:
-                raise mistake(
-                    f"{error}; use the same --output-layer and --kernels, or another --save-dir"
-                ) from error
+                raise mistake(f"{error}; use the same --output-layer and --kernels, or another --save-dir") from error
             state_dict[marker] = layer.kind_version
             saved = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
             if saved != set(own):

@@ -95,19 +95,19 @@ def text():
 
 
 @pytest.fixture(scope="module")
-def actual():
+def groups():
     return torch.tensor([[4, 7, 9], [20, 5, 11], [6, 8, 10]])
 
 
 @pytest.fixture(scope="module")
-def asked(text, actual):
-    return questions(text, actual)
+def asked(text, groups):
+    return questions(text, groups)
 
 
-def test_questions(text, actual, asked):
+def test_questions(text, groups, asked):
     expected, line = [], 0
     for position, word in enumerate(text.words.tolist()):
-        for cluster in actual.tolist():
+        for cluster in groups.tolist():
             if word in cluster:
                 expected.append((position, line, cluster, cluster.index(word)))
         line += word == text.dictionary.eos()

@@ -308,7 +308,7 @@ def test_closure():
     """As of torch's optimisers: called with gradients on, its loss returned."""
     dense, factors = pair()
     features, target = batch(5, torch.Generator().manual_seed(14))
-    actual = []
+    losses = []
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
 
         def closure(layer=layer, sgd=sgd):
@@ -317,8 +317,8 @@ def test_closure():
             loss.backward()
             return loss
 
-        actual.append(sgd.step(closure).item())
-    assert actual[0] == pytest.approx(actual[1], rel=1e-12)
+        losses.append(sgd.step(closure).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
     assert_same(dense, factors, **TIGHT)
 
 
