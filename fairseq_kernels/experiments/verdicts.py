@@ -36,7 +36,7 @@ def load_verdicts(folder: Path, results: Sequence[Results]) -> List[Chapter]:
     table = pandas.DataFrame(lines, columns=["claim", "verdict", "reason", "here", "the paper"])
     note = (
         "Signed figures are differences from lin (KerBS: from softmax), in square brackets their 95 % intervals; the "
-        "tables have the rest. No difference shown: not tested, or not significant."
+        "tables have the rest. One seed can't be tested."
     )
     return [Chapter(VERDICTS, "What holds of the papers' claims", "", note, [Part("", [table])])]
 
@@ -60,6 +60,9 @@ def evidence(row: str, results: Sequence[Results]) -> str:
         if len(entries):
             summary = entries.loc[(entries.split == result.table.split).idxmax()]  # the table's split, or the first
             compared = difference(summary)
-            shown = "" if summary.adjusted < LEVEL or not compared else ", no difference shown"
+            if not compared or summary.adjusted < LEVEL:
+                shown = ""
+            else:
+                shown = ", not tested" if pandas.isna(summary.adjusted) else ", not significant"
             return f"{summary['name']} {compared or cell(summary)}{shown}"
     raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")

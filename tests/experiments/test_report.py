@@ -290,7 +290,7 @@ def test_verdicts(results, tmp_path):
     assert [chapter.name for chapter in chapters] == ["verdicts", "toy"]
     assert chapters[0].parts[0].tables[0].values.tolist() == [[
         "No kernel is better.", "holds", "all were tried.",
-        "log is worse. log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], no difference shown; lin 61.0 [58.5, 63.5] (3)",
+        "log is worse. log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], not significant; lin 61.0 [58.5, 63.5] (3)",
         "46.7 to 46.8 (A. Author 2019)",
     ]]  # fmt: skip
     for new, problem in {
@@ -384,7 +384,7 @@ def test_each_number_on_the_page_tells_how_it_was_made(results):
 
 
 def pictures_of(page):
-    return {text_of(actual.find("figcaption")): actual.find(f"{SVG}svg") for actual in page.iter("figure")}
+    return {text_of(drawing.find("figcaption")): drawing.find(f"{SVG}svg") for drawing in page.iter("figure")}
 
 
 def paths_of(drawing, count):
@@ -462,7 +462,7 @@ def test_page_stands_alone(results):
         for name in ("href", f"{XLINK}href"):
             assert element.get(name, "#").lstrip("#") in ("", *ids)
     assert set(re.findall(r"url\((.)", text)) == {"#"} and "@import" not in text
-    assert {actual.strip("#)") for actual in re.findall(r"#[\w.-]+\)", text)} <= set(ids)
+    assert {reference.strip("#)") for reference in re.findall(r"#[\w.-]+\)", text)} <= set(ids)
     assert "color-scheme: light dark" in text and report_figures.INK not in text and "currentColor" in text
     assert html(chapters) == text
 
@@ -561,7 +561,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name, problem", [(name, problem) for name, actual in FILES.items() for problem in actual])
+@pytest.mark.parametrize("name, problem", [(name, problem) for name, problems in FILES.items() for problem in problems])
 def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
     results([figure("lin", 60.0)])
     (tmp_path / name).write_text(FILES[name][problem])
