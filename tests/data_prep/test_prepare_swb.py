@@ -3,6 +3,7 @@
 import shutil
 from argparse import Namespace
 from collections import Counter
+from hashlib import sha256
 
 import pytest
 from preparations import call, common, error_of, lines_of, swb, write
@@ -30,6 +31,7 @@ def test_rule_examples(source, rule):
         ("swb1", "[silence]", ""),
         ("fisher", "mhm [laughter] (( )) ((yeah)) i watch t._v. an- and", "um-hum yeah i watch t v and"),
         ("fisher", "I'm *mandatory hmm 'cause-- [[skip]] [mn] er", "i'm mandatory hm because uh"),
+        ("fisher", "erm uhm er mm mmhm uhhuh hum-um ahh", "um um uh hm um-hum uh-huh huh-uh ah"),
         ("hub5", "%um, we saw ~TV. {laugh} +so+ ((not)) &Bill's [static] ho-", "um we saw t v so not bill's"),
         ("stm", "(%UH) AND (WH-) (%hesitation) U. S. <B_ASIDE> HELLO", "uh and uh u s hello"),
         ("swda", "Uh, first, um, I-, I need to know <laughter>, T V's.", "uh first um i need to know t v's"),
@@ -173,6 +175,8 @@ def test_held_out_conversations_are_whole(tmp_path):
     for transcript in actual:
         assert split_of.setdefault(transcript.conversation, transcript.split) == transcript.split
     assert Counter(split_of.values()) == {"train": 9, "valid": 2, "test": 1}
+    by_hash = sorted(split_of, key=lambda name: sha256(name.encode()).hexdigest())
+    assert {split_of[name] for name in by_hash[:3]} == {"valid", "test"}
     (tmp_path / "moved").mkdir()
     for name in ("swb1", "fisher"):
         shutil.move(tmp_path / name, tmp_path / "moved" / name)
