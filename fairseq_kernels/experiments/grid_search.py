@@ -171,22 +171,22 @@ class Search:
         return Run(self.corpus, args.profile, options, args.seed, args.save_dir)
 
     def trials(self) -> List["FrozenTrial"]:
-        """One of each point that has any: of several the best."""
+        """One of each point that has any, the best first: of several the best, of failed ones the last."""
         order = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL]
+        trials = [trial for trial in self.study.get_trials(deepcopy=False) if trial.params]
+        trials.sort(key=lambda trial: (order.index(trial.state), trial.value or math.inf, -trial.number))
         best: Dict[str, FrozenTrial] = {}
-        for trial in sorted(self.study.get_trials(deepcopy=False), key=lambda trial: order.index(trial.state)):
-            if trial.params:
-                best.setdefault(self.kernel_params(trial.params), trial)
-        return sorted(best.values(), key=lambda trial: (order.index(trial.state), trial.value or math.inf))
+        for trial in trials:
+            best.setdefault(self.kernel_params(trial.params), trial)
+        return list(best.values())
 
     def run(self) -> None:
         """All points, those that failed before too."""
-        before = {trial.number for trial in self.trials()}
+        before = len(self.study.trials)
         while not self.stopping.is_set():
             optuna.storages.fail_stale_trials(self.study)  # and queues them again
             for trial in self.trials():
-                if trial.state == TrialState.FAIL and (trial.number in before or "failed" not in trial.user_attrs):
-                    before.discard(trial.number)
+                if trial.state == TrialState.FAIL and (trial.number < before or "failed" not in trial.user_attrs):
                     again(self.study, trial)
             states = [trial.state for trial in self.trials()]
             if len(states) < self.points or TrialState.WAITING in states:

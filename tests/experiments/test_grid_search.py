@@ -207,6 +207,18 @@ def test_interrupted_search_goes_on(search):
     assert search.points().count(search.points()[0]) == 1  # what was finished isn't trained again
 
 
+def test_a_point_that_fails_after_an_interruption_is_not_tried_for_ever(search, monkeypatch, capsys):
+    def interrupt(self, trial, run):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted, pytest.raises(SystemExit, match="interrupted"):
+        interrupted.setattr(Search, "watch", interrupt)
+        search("13", "--jobs", 1)
+    with pytest.raises(SystemExit) as error:
+        search("13")
+    assert "no space left" in last_line(error, capsys) and search.points() == ["13"]
+
+
 def test_killed_search_goes_on(search, monkeypatch):
     """Its trainings end with it, and its points are taken up when it has shown no sign of life for some time."""
     process = search.process("1,2,3", "--jobs", 1)
