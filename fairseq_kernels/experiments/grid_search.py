@@ -182,7 +182,7 @@ class Search:
 
     def run(self) -> None:
         """All points, those that failed before too."""
-        before = len(self.study.trials)
+        before, again = len(self.study.trials), optuna.storages.RetryHeartbeatStaleTrialCallback()
         while not self.stopping.is_set():
             optuna.storages.fail_stale_trials(self.study)  # and queues them again
             for trial in self.trials():
@@ -343,11 +343,6 @@ class Search:
         return {"kernel_params": self.kernel_params(best.params), "origin": origin}
 
 
-def again(study: "optuna.Study", trial: "FrozenTrial") -> None:
-    """Queues a trial's point again."""
-    optuna.storages.RetryHeartbeatStaleTrialCallback()(study, trial)
-
-
 def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorage":
     """The storage of a URL; by default an SQLite file in the folder.
 
@@ -376,7 +371,7 @@ def open_storage(url: Optional[str], folder: Path) -> "optuna.storages.RDBStorag
                 engine_kwargs={"connect_args": connect, "pool_pre_ping": True},
                 heartbeat_interval=BEAT,
                 grace_period=GRACE,
-                heartbeat_stale_trial_callback=again,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
             )
     except ImportError:
         raise ValueError(f"{where} has no driver; PostgreSQL's: pip install 'psycopg[binary]'") from None
