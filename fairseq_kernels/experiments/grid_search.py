@@ -34,7 +34,7 @@ from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
 from .files import exclusive
-from .profiles import load_profile, profiles
+from .profiles import load_profile, option_value, profiles
 from .runs import Run
 from .searched import SEARCHED, add_searched, key, load_searched
 from .step import free_device, say
@@ -45,7 +45,7 @@ from .workflow import OWN, cores, devices, die_with_parent, gpus, interruptible,
 BEAT, GRACE = 15, 90  # seconds between a trial's signs of life; after GRACE without one its process is dead
 LOOK = 1.0  # seconds between two looks at a training
 LARGE = 1 << 20  # a dimension that no value is too large for
-STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # ours and Optuna's
+STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}  # Optuna's and ours
 # not for fairseq-train after --
 NOT_AFTER = {
     **OWN,
@@ -151,9 +151,8 @@ class Search:
         """What tells one search from another, but for the data."""
         args = self.args
         grid = " ".join(f"{name}={','.join(values)}" for name, values in self.grid.items())
-        options = {"kernel": args.kernel, "grid": grid, "profile": args.profile}
-        options.update(updates=str(args.updates), seed=str(args.seed))
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        words = ["--kernel", args.kernel, "--grid", grid, "--profile", args.profile]
+        words += ["--updates", str(args.updates), "--seed", str(args.seed)]
         return words + (["--", *args.extra] if args.extra else [])
 
     def kernel_params(self, params: Mapping[str, str]) -> str:
@@ -309,7 +308,7 @@ class Search:
         lines = ["valid ppl  updates  state     parameters"]
         for trial in self.trials():
             value = trial.value if trial.value is not None else trial.intermediate_values.get(trial.last_step)
-            [state] = [kind for kind, name in STATES.items() if name == trial.state.name]
+            state = STATES[trial.state.name]
             shown = "-" if value is None else f"{value:.2f}"
             lines.append(f"{shown:>9}  {trial.last_step or 0:7}  {state:8}  {self.kernel_params(trial.params)}")
         return "\n".join(lines)
@@ -320,8 +319,8 @@ class Search:
         Raises:
             Failed: all trials did.
         """
-        options, states = self.options(), [trial.state.name for trial in self.trials()]
-        best = self.trials()[0]
+        options, trials = self.options(), self.trials()
+        best, states = trials[0], [trial.state.name for trial in trials]
         if best.state != TrialState.COMPLETE:
             raise Failed(f"all {self.points} trials failed, one with: {best.user_attrs.get('failed')}")
         folder = self.corpus.folder
@@ -329,10 +328,10 @@ class Search:
             folder = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder.name
         origin = {
             "valid_ppl": best.value,
-            "grid": options[options.index("--grid") + 1],
+            "grid": option_value(options, "--grid"),
             "updates": self.args.updates,
             "seed": self.args.seed,
-            "trials": {kind: states.count(state) for kind, state in STATES.items()},
+            "trials": {kind: states.count(state) for state, kind in STATES.items()},
             "data": self.corpus.fingerprint,
             "commit": best.user_attrs["commit"],
             "date": str(best.datetime_complete.date()),
