@@ -45,7 +45,11 @@ setup(
             'snakemake>=9; python_version >= "3.11"',  # their workflow, which wants Python 3.11
             "pandas>=2.2",  # their report
         ],
-        "search": ["optuna>=4.9", "psycopg[binary]"],  # grid search; the latter where its storage is PostgreSQL
+        "search": [  # grid search
+            "optuna>=4.9",
+            "filelock>=3.24",  # waiting for a lock that an interruption ends
+            "psycopg[binary]",  # where the storage is PostgreSQL
+        ],
         "examples": ["transformers>=5"],
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],
         "release": ["build", "twine", "wheel"],

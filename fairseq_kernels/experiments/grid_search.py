@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 import yaml
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 try:
     import optuna
@@ -229,25 +229,17 @@ class Search:
 
     @contextmanager
     def alone(self, run: Run) -> Iterator[None]:
-        """While no other process searches or trains there."""
-        while True:
-            self.stop_if_asked()
-            trial = FileLock(run.folder / "trial.lock", timeout=0)
-            try:
-                with run.lock():  # no training is left of a search that was killed
-                    trial.acquire()
-                break
-            except Timeout:
-                self.stopping.wait(LOOK)
-        try:
-            yield
-        finally:
-            trial.release()
+        """While no other process searches or trains there.
 
-    def stop_if_asked(self) -> None:
-        if self.stopping.is_set():
-            self.study.stop()
-            raise Failed("interrupted")
+        Raises:
+            filelock.Timeout: interrupted.
+        """
+        run.folder.mkdir(parents=True, exist_ok=True)
+        wait = {"timeout": -1, "poll_interval": LOOK, "cancel_check": self.stopping.is_set}
+        with FileLock(run.folder / "trial.lock").acquire(**wait):
+            with run.lock().acquire(**wait):  # no training is left of a search that was killed
+                pass
+            yield
 
     def command(self, run: Run) -> List[str]:
         """What ``scripts/train_lm.sh`` and ``train_mt.sh`` become."""
@@ -277,7 +269,8 @@ class Search:
         try:
             ended = False
             while not ended:
-                self.stop_if_asked()
+                if self.stopping.is_set():
+                    raise Failed("interrupted")
                 try:
                     ended = process.wait(LOOK) is not None
                 except subprocess.TimeoutExpired:
