@@ -267,14 +267,11 @@ class Search:
                 preexec_fn=die_with_parent,
             )
         try:
-            ended = False
-            while not ended:
+            while process.returncode is None:
                 if self.stopping.is_set():
                     raise Failed("interrupted")
-                try:
-                    ended = process.wait(LOOK) is not None
-                except subprocess.TimeoutExpired:
-                    pass
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK)
                 curve = read_curves(run.log, "valid").get("ppl", {}) if run.log.is_file() else {}
                 for update in sorted(curve.keys() - reported.keys()):
                     reported[update] = curve[update]
