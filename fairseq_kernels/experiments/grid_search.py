@@ -15,7 +15,7 @@ import threading
 import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import yaml
 from filelock import FileLock
@@ -192,7 +192,7 @@ class Search:
                 # the sampler ends it when the grid is through; what is queued then is taken here
                 number = None if len(states) < self.points else states.count(TrialState.WAITING)
                 with suppress(optuna.exceptions.UpdateFinishedTrialError):  # SQLite may give two a queued trial
-                    self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed, OSError))
+                    self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed,))
             elif TrialState.RUNNING in states:  # another process'
                 self.stopping.wait(LOOK)
             else:
@@ -202,30 +202,26 @@ class Search:
         """Best perplexity of a point on the development set."""
         params = {name: trial.suggest_categorical(name, values) for name, values in self.grid.items()}
         label, run = self.kernel_params(params), self.training(params)
-        with self.alone(run):
-            for other in self.study.get_trials(deepcopy=False):  # the sampler gives a point that is running twice
-                outcome = other.user_attrs.get("outcome")
-                if outcome is not None and other.params == params:
-                    if outcome == "pruned":
-                        raise optuna.TrialPruned()
-                    trial.set_user_attr("commit", other.user_attrs["commit"])
-                    return outcome
-            say(f"{label}: training (log: {run.log})")
-            try:
-                trial.set_user_attr("commit", run.begin()["commit"])
-                value = self.watch(trial, run)
-                trial.set_user_attr("outcome", value)
-            except optuna.TrialPruned:
-                say(f"{label}: pruned")
-                trial.set_user_attr("outcome", "pruned")
-                raise
-            except (Failed, ValueError, OSError) as error:
-                if not self.stopping.is_set():  # interrupted trials are tried again
-                    say(f"{label}: failed: {error}")
-                    trial.set_user_attr("failed", str(error))
-                raise Failed(str(error)) from None
-        say(f"{label}: valid ppl {value:g}")
-        return value
+        try:
+            with self.alone(run):
+                same = [other.user_attrs for other in self.study.get_trials(deepcopy=False) if other.params == params]
+                known = [attributes for attributes in same if "outcome" in attributes]
+                if known:  # the sampler gives a point that is running twice
+                    commit, outcome = known[0]["commit"], known[0]["outcome"]
+                else:
+                    say(f"{label}: training (log: {run.log})")
+                    commit, outcome = run.begin()["commit"], self.watch(trial, run)
+                    say(f"{label}: pruned" if outcome == "pruned" else f"{label}: valid ppl {outcome:g}")
+                trial.set_user_attr("commit", commit)
+                trial.set_user_attr("outcome", outcome)
+        except (Failed, ValueError, OSError) as error:
+            if not self.stopping.is_set():  # interrupted trials are tried again
+                say(f"{label}: failed: {error}")
+                trial.set_user_attr("failed", str(error))
+            raise Failed(str(error)) from None
+        if outcome == "pruned":
+            raise optuna.TrialPruned()
+        return outcome
 
     @contextmanager
     def alone(self, run: Run) -> Iterator[None]:
@@ -246,12 +242,11 @@ class Search:
         _, _, *arguments = run.training()
         return [sys.executable, "-W", "ignore", "-m", f"{__package__}.training", run.corpus.kind, *arguments]
 
-    def watch(self, trial: "Trial", run: Run) -> float:
-        """Trains, and reports each validation; the best.
+    def watch(self, trial: "Trial", run: Run) -> Union[float, str]:
+        """Trains, and reports each validation; the best, or ``"pruned"`` if it is hopeless.
 
         Raises:
             Failed: the training did, or diverged.
-            optuna.TrialPruned: it is hopeless.
         """
         output, reported = run.folder / "train.out", {}
         environment, device = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
@@ -279,7 +274,7 @@ class Search:
                         raise Failed(f"diverged: perplexity {curve[update]} after {update} updates (log: {run.log})")
                     trial.report(curve[update], update)
                     if update < self.args.updates and trial.should_prune():
-                        raise optuna.TrialPruned()
+                        return "pruned"
         finally:
             process.kill()
             process.wait()

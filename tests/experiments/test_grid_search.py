@@ -193,6 +193,14 @@ def test_all_failed(search, capsys):
     assert not search.searched.exists()
 
 
+def test_a_folder_that_cannot_be_made_fails_its_point(search, capsys):
+    folder = search.joined("1,2").training({"log.p": "1"}).folder
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file in its place")
+    assert search("1,2")["origin"]["trials"] == {"complete": 1, "pruned": 0, "failed": 1}
+    assert "log.p=1: failed: [Errno 17] File exists" in capsys.readouterr().out
+
+
 # interruptions, several processes
 
 
