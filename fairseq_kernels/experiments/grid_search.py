@@ -191,7 +191,8 @@ class Search:
             if len(states) < self.points or TrialState.WAITING in states:
                 # the sampler ends it when the grid is through; what is queued then is taken here
                 number = None if len(states) < self.points else states.count(TrialState.WAITING)
-                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # SQLite may give two a queued trial
+                # SQLite may give two a queued trial; the second to finish can't tell its state
+                with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):
                     self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed,))
             elif TrialState.RUNNING in states:  # another process'
                 self.stopping.wait(LOOK)

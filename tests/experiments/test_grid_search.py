@@ -248,14 +248,15 @@ def test_processes_share_a_search(search):
     assert sorted(search.points()) == ["1", "2", "3", "4"]
 
 
-def test_a_queued_trial_that_two_have_taken(search, monkeypatch):
+@pytest.mark.parametrize("error", [optuna.exceptions.UpdateFinishedTrialError, ValueError])
+def test_a_queued_trial_that_two_have_taken(search, monkeypatch, error):
     """SQLite locks no rows, so that the second to finish finds the trial finished."""
     optimize, calls = optuna.Study.optimize, []
 
     def taken_once(study, *arguments, **options):
         calls.append(study)
         if len(calls) == 1:
-            raise optuna.exceptions.UpdateFinishedTrialError("Trial#2 has already finished and can not be updated.")
+            raise error("Cannot tell a COMPLETE trial.")
         optimize(study, *arguments, **options)
 
     monkeypatch.setattr(optuna.Study, "optimize", taken_once)
