@@ -17,16 +17,16 @@ import pytest
 import yaml
 
 from fairseq_kernels import KERNELS
-from fairseq_kernels.experiments import grid_search, runs
+from fairseq_kernels.experiments import grid_search, runs, search_storage
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.grid_search import (
     Search,
     default_grid,
     default_updates,
-    open_storage,
     parse,
     parse_grid,
 )
+from fairseq_kernels.experiments.search_storage import open_storage
 from fairseq_kernels.experiments.searched import searched_entry
 from fairseq_kernels.experiments.tables import ROOT
 from fairseq_kernels.word_counts import word_counts
@@ -455,8 +455,8 @@ def postgres(tmp_path_factory):
 def test_postgresql(search, postgres, monkeypatch):
     """Two workers of which one is killed; the database goes away and comes back."""
     control, url = postgres
-    monkeypatch.setattr(grid_search, "BEAT", 1)
-    monkeypatch.setattr(grid_search, "GRACE", 2)
+    monkeypatch.setattr(search_storage, "BEAT", 1)
+    monkeypatch.setattr(search_storage, "GRACE", 2)
     arguments = ("1,2,3,4,5,6", "--jobs", 1, "--storage", url)
     one, two = search.process(*arguments), search.process(*arguments)
     search.until_trained(2)
