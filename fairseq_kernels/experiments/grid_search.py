@@ -180,10 +180,11 @@ class Search:
 
     def run(self) -> None:
         """All points, those that failed before too."""
-        before, again = len(self.study.trials), optuna.storages.RetryHeartbeatStaleTrialCallback()
+        before = len(self.study.trials)
+        again = optuna.storages.RetryHeartbeatStaleTrialCallback()
         while not self.stopping.is_set():
             optuna.storages.fail_stale_trials(self.study)  # and queues them again
-            for trial in self.trials():
+            for trial in self.trials():  # one that doesn't say why it failed was interrupted
                 if trial.state == TrialState.FAIL and (trial.number < before or "failed" not in trial.user_attrs):
                     again(self.study, trial)
             states = [trial.state for trial in self.trials()]

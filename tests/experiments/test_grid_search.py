@@ -272,6 +272,15 @@ def test_training_that_outlives_its_search_is_waited_for(search):
     assert process.exitcode == 0 and search.points() == ["1"]
 
 
+def test_waiting_for_a_training_is_interrupted(search):
+    with search.joined("1").training({"log.p": "1"}).lock():
+        process = search.process("1")
+        process.join(1)
+        os.kill(process.pid, signal.SIGINT)
+        process.join(10)
+        assert process.exitcode == 1 and not search.points()
+
+
 def test_study_of_another_grid_or_other_data_is_refused(search):
     search("1,2")
     with pytest.raises(SystemExit, match="study toy/cpu/log has other options .*log.p=1,2.*name another --study"):
