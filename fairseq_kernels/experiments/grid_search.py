@@ -191,9 +191,12 @@ class Search:
             if len(states) < self.points or TrialState.WAITING in states:
                 # the sampler ends it when the grid is through; what is queued then is taken here
                 number = None if len(states) < self.points else states.count(TrialState.WAITING)
-                # SQLite may give two a queued trial; the second to finish can't tell its state
-                with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):
+                try:
                     self.study.optimize(self.value, n_trials=number, n_jobs=self.args.jobs, catch=(Failed,))
+                except (optuna.exceptions.UpdateFinishedTrialError, ValueError) as error:
+                    # SQLite may give two a queued trial; the second to finish finds it finished
+                    if isinstance(error, ValueError) and "Cannot tell a" not in str(error):
+                        raise
             elif TrialState.RUNNING in states:  # another process'
                 self.stopping.wait(LOOK)
             else:
