@@ -22,6 +22,8 @@ PERPLEXITY = re.compile(r"Perplexity: (\S+)")
 BLEU = re.compile(r"^Generate .*BLEU4 = ([\d.]+)", re.MULTILINE)
 # fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all
 SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1")
+# a process for the data would be waited for, five seconds, when Python frees fairseq's reference cycles
+SHARED += ("--num-workers", "0")
 
 
 def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:

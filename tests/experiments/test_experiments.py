@@ -2,22 +2,19 @@
 
 import json
 import math
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import Timeout
+from table_commands import SHORT, call
 
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
-from fairseq_kernels.experiments import grid_search, mixtures, report, results, runs, step, tables, workflow
+from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
 from fairseq_kernels.experiments.progress import Progress
@@ -26,45 +23,8 @@ from fairseq_kernels.experiments.runs import Run
 from fairseq_kernels.experiments.searched import add_searched
 from fairseq_kernels.experiments.step import Step
 from fairseq_kernels.experiments.tables import ROOT, Row, Table, load_table, names
-from fairseq_kernels.experiments.workflow import interruptible, main, options_of, run_of, run_steps
+from fairseq_kernels.experiments.workflow import main, options_of, run_of, run_steps
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
-
-SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
-SMALL += ["--num-workers", "0"]  # no process for the data
-# checkpoints often enough for an interruption between two of them
-LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
-SHORT = [*SMALL, "--max-update", "10"]
-ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable}
-
-
-@pytest.fixture(scope="module")
-def corpus(lm_data, tmp_path_factory):
-    """The tests' corpus under a name of its own."""
-    folder = tmp_path_factory.mktemp("experiments") / "toy"
-    shutil.copytree(lm_data, folder / "data-bin")
-    return folder
-
-
-def command(table, corpus, folder, *options):
-    places = ["--save-dir", folder / "runs", "--results", folder / "results", "--jobs", 1, "--profile", "cpu"]
-    return ["bash", ROOT / "scripts" / f"{table}.sh", *map(str, (corpus, *places, *options))]
-
-
-def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT)
-
-
-def start(*arguments):
-    return subprocess.Popen(
-        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
-    )
-
-
-def wait_until(condition, process):
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
-
 
 # definitions
 
@@ -251,146 +211,7 @@ def test_dry_run_shows_fairseq_s_command(corpus, tmp_path):
     assert shown.stdout.count("\n") == 1 and not save.exists()
 
 
-# interruptions
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(corpus, tmp_path_factory):
-    """The figures of a table that nothing has happened to."""
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return [figure["value"] for figure in results.load(folder / "results" / "table1.json")]
-
-
-def again(corpus, folder, expected):
-    """The same command, and the same figures as without an interruption: nothing lost, nothing twice."""
-    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    assert result.returncode == 0, result.stdout + result.stderr
-    figures = results.load(folder / "results" / "table1.json")
-    assert [figure["value"] for figure in figures] == expected
-    assert all(figure["provenance"]["seconds"] > 0 for figure in figures)
-    [log] = folder.glob("runs/toy/cpu/*/seed1/train.log")
-    assert log.read_text().count("done training") == 1
-    return result.stdout
-
-
-def begun(corpus, folder, file="checkpoint_last.pt"):
-    """A table whose run has come to a file of this name."""
-    process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    wait_until(lambda: list(folder.glob(f"runs/toy/cpu/*/seed1/{file}")), process)
-    return process
-
-
-def test_interrupted_and_started_again(corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path)
-    for _ in range(2):  # again, as one does: it must not leave the training behind
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    output = process.communicate()[0]
-    assert process.returncode == 1 and "the same command goes on" in output and "Traceback" not in output
-    with Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock():
-        pass  # no training has it any more
-    again(corpus, tmp_path, uninterrupted)
-
-
-def test_engine_killed(corpus, uninterrupted, tmp_path):
-    """Its training lives, and isn't trained a second time."""
-    process = begun(corpus, tmp_path)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    with pytest.raises(Timeout):
-        Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock().acquire()
-    again(corpus, tmp_path, uninterrupted)
-
-
-@pytest.mark.parametrize("file", ["checkpoint_last.pt", "test.out.part"], ids=["training", "evaluation"])
-def test_step_killed(file, corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path, file)
-    [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
-    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    [child] = [int(fields[4]) for fields in locks if fields[5].endswith(f":{lock.stat().st_ino}")]
-    os.kill(child, signal.SIGKILL)
-    output = process.communicate()[0]
-    assert process.returncode == 1 and "lin on toy, seed 1: failed: ended without a word" in output
-    again(corpus, tmp_path, uninterrupted)
-
-
-def test_results_damaged(corpus, uninterrupted, tmp_path):
-    """A file that a broken disk has cut; files of a clock since put back."""
-    assert call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG).returncode == 0
-    [run] = tmp_path.glob("runs/toy/cpu/*/seed1")
-    checkpoint = (run / "checkpoint_last.pt").read_bytes()
-    (run / "result.json").write_text((run / "result.json").read_text()[:100])
-    shutil.rmtree(tmp_path / "results")
-    for path in run.iterdir():
-        os.utime(path, (2**33, 2**33))  # in the year 2242
-    again(corpus, tmp_path, uninterrupted)
-    assert (run / "checkpoint_last.pt").read_bytes() == checkpoint and (run / "result.damaged").is_file()
-
-
-def test_two_calls_at_once(corpus, uninterrupted, tmp_path):
-    processes = [start("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG) for _ in range(2)]
-    outputs = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    again(corpus, tmp_path, uninterrupted)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder with room for 700 kB; skipped where nothing can be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "none", folder], capture_output=True).returncode:
-        pytest.skip("a disk can't be mounted")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def test_disk_full(corpus, uninterrupted, small_disk):
-    """In training, and with room again."""
-    filler = small_disk / "filler"
-    filler.write_bytes(bytes(450 << 10))
-    result = call("table1", corpus, small_disk, "--rows", "lin", "--", *LONG)
-    assert result.returncode == 1 and "Traceback" not in result.stdout + result.stderr
-    assert "failed" in result.stdout + result.stderr
-    filler.unlink()
-    again(corpus, small_disk, uninterrupted)
-
-
-def test_disk_full_of_results(finished, corpus, small_disk):
-    """Where the figures go, and with room again."""
-    folder, _ = finished
-    here = ("--rows", "lin", "--results", small_disk / "results", "--", *SHORT)
-    with open(small_disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
-        while True:
-            filler.write(bytes(4096))
-    result = call("table1", corpus, folder, *here)
-    assert result.returncode == 1 and "lin on toy, seed 1: failed: " in result.stdout
-    assert "No space left" in result.stdout and "Traceback" not in result.stdout + result.stderr
-    (small_disk / "filler").unlink()
-    assert call("table1", corpus, folder, *here).returncode == 0
-    expected = [f for f in results.load(folder / "results" / "table1.json") if f["name"] == "lin"]
-    assert results.load(small_disk / "results" / "table1.json") == expected
-
-
-def test_report_killed(finished, tmp_path, monkeypatch):
-    """What it leaves is whole, and the same command makes the rest."""
-    for name in ("killed", "whole"):
-        shutil.copytree(finished[0] / "results", tmp_path / name)
-    script = ["bash", ROOT / "scripts" / "report.sh", "--results", tmp_path / "killed"]
-    process = subprocess.Popen(script, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
-    while not list((tmp_path / "killed").glob("report*")):
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    for name in ("whole", "killed"):
-        monkeypatch.setattr(sys, "argv", ["report.sh", "--results", str(tmp_path / name)])
-        report.main()
-    for name in ("report.md", "report.html"):
-        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
-    assert not list((tmp_path / "killed").glob("*.part"))
+# steps
 
 
 def test_cluster_profile(corpus, tmp_path, capfd):
@@ -445,39 +266,6 @@ def test_checkpoints_are_whole_or_as_before(tmp_path):
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
     assert checkpoints.copy(str(path), str(tmp_path / "checkpoint_best.pt"))
     assert (tmp_path / "checkpoint_best.pt").read_bytes() == before
-
-
-# signals
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals(number):
-    """All end the program; a second one, while it is ending, changes nothing."""
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
-        ended = []
-        with (
-            pytest.raises(SystemExit, match="table1.sh: interrupted; the same command goes on"),
-            interruptible("table1.sh"),
-        ):
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                for other in (number, signal.SIGINT):
-                    os.kill(os.getpid(), other)
-                ended.append(True)
-        assert ended and signal.getsignal(number) == signal.SIG_DFL
-    finally:
-        signal.signal(number, before)
-
-
-def test_nohup():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interruptible("table1.sh"):
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 # files
