@@ -2,6 +2,7 @@
 profiles' folder."""
 
 import argparse
+import warnings
 from pathlib import Path
 
 from .errors import mistake
@@ -36,6 +37,7 @@ def main() -> None:
 
 def list_registered(args: argparse.Namespace) -> None:
     """Prints kernels with their hyper-parameters, and what is registered with fairseq, if that is installed."""
+    warnings.simplefilter("ignore", FutureWarning)  # newer torch has them about what fairseq does on import
     try:
         from fairseq.utils import import_user_module
     except ImportError:
