@@ -161,11 +161,17 @@ class Stages:
     A context manager, which holds a lock: two preparations cannot write to one directory. ``DIR/prepare.json`` holds
     ``{stage: {key, files, result}}``.
 
+    Args:
+        outputs: names of all that will be written there.
+
     Raises:
-        InputError: the directory can't be made or written to, or another preparation works there.
+        InputError: the directory can't be made or written to, another preparation works there, or something is in the
+            place of an output that no preparation has made, such as the text that is read.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, outputs=()):
+        if not str(path):
+            raise InputError("--out is empty: give a directory")
         self.out = Path(path)
         try:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -183,6 +189,12 @@ class Stages:
             self.stages = json.loads((self.out / "prepare.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             self.stages = {}
+        made = {Path(file).parts[0] for entry in self.stages.values() for file in entry["files"]}
+        for name in outputs:
+            if (self.out / name).exists() and name not in made:
+                self.lock.release()
+                raise InputError(f"--out {path}: {name} is there, and no preparation has made it: move it away, or "
+                                 "give another directory")
 
     def __enter__(self):
         return self
@@ -201,7 +213,7 @@ class Stages:
         key = digest(key)
         entry = self.stages.get(stage, {})
         if entry.get("key") != key or entry["files"] != self._sizes(outputs):
-            self.stages.pop(stage, None)  # nothing half new is taken for finished
+            self.stages[stage] = {"key": None, "files": dict.fromkeys(outputs)}  # nothing half new passes for finished
             self._write()
             result = make()
             self.stages[stage] = {"key": key, "files": self._sizes(outputs), "result": result}

@@ -273,7 +273,7 @@ def prepare(args, inputs, read_corpus):
     key = [stat_of([*inputs, *given]), tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
     direction = [args.source_lang, args.target_lang, args.joined_dictionary]
     outputs = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in pair]
-    with Stages(args.out) as stages:
+    with Stages(args.out, ["code", *outputs, "data-bin"]) as stages:
         dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
         result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
     report(result, dropped)

@@ -54,7 +54,7 @@ def prepare(args, key, utterances):
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
     names = [f"{split}.txt" for split in SPLITS]
-    with Stages(args.out) as stages:
+    with Stages(args.out, [*names, "dict.txt", "data-bin"]) as stages:
         stages.run("text", key, names, lambda: write_text(stages.out, utterances()))
         result = stages.run("data-bin", [key, args.vocab_size, args.min_count], ["dict.txt", "data-bin"],
                             lambda: write_data_bin(stages.out, args.vocab_size, args.min_count))

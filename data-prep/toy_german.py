@@ -184,7 +184,7 @@ def main():
         sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     key = Path(__file__).read_text(encoding="utf-8")
     names = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in ("de", "en")]
-    with Stages(sys.argv[1]) as stages:
+    with Stages(sys.argv[1], [*names, "entropy.json", "data-bin"]) as stages:
         figures = stages.run("text", key, [*names, "entropy.json"], lambda: write_text(stages.out))
         stages.run("data-bin", key, ["data-bin"], lambda: write_data_bin(stages.out))
     print("best possible perplexity of an English token, given the German sentence: "

@@ -5,7 +5,9 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List
+from typing import Iterable, List, Sequence
+
+from .profiles import option_value
 
 KINDS = {"lm": "text of one language", "mt": "parallel text"}
 
@@ -64,6 +66,19 @@ class Corpus:
                 return match[3]
         return ""
 
+    def check_direction(self, options: Sequence[str]) -> None:
+        """
+        Raises:
+            ValueError: fairseq's options ask for another direction than that of parallel text.
+        """
+        for name in ("--target-lang", "-t"):
+            target, wanted = self.target("train") or self.target(), option_value(options, name)
+            if self.kind == "mt" and target and wanted not in (None, target):
+                raise ValueError(
+                    f"{name} {wanted}: {self.folder} was prepared for translation to {target}; prepare it with "
+                    f"--target-lang {wanted}"
+                )
+
     def splits(self) -> List[str]:
         """The names of its parts: train, valid, test."""
         return sorted({path.name.partition(".")[0] for path in self.binarised.glob("*.idx")})
@@ -78,9 +93,17 @@ class Corpus:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Of all that is binarised: 12 hexadecimal digits of a SHA-256."""
-        digest = hashlib.sha256()
-        for path in sorted(self.binarised.iterdir()):
-            if path.suffix in (".idx", ".bin", ".txt"):
-                digest.update(path.name.encode())
-                digest.update(path.read_bytes())
-        return digest.hexdigest()[:12]
+        return digest(path for path in self.binarised.iterdir() if path.suffix in (".idx", ".bin", ".txt"))
+
+    def words(self) -> str:
+        """The same of the dictionaries alone."""
+        return digest(self.binarised.glob("dict*.txt"))
+
+
+def digest(files: Iterable[Path]) -> str:
+    """Of the names and contents of files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

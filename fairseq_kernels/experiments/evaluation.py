@@ -7,8 +7,9 @@ import argparse
 import math
 import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, Iterator, List, Sequence
 
 import torch
 
@@ -16,6 +17,7 @@ from ..analysis.bleu import sacrebleu_of
 from ..errors import one_line_errors
 from .commands import Failed, call, output_to
 from .data import KINDS, Corpus
+from .training import check_words
 
 WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
@@ -41,11 +43,12 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
         *("--sample-break-mode", "none", "--tokens-per-sample", "35", "--batch-size", "32", *SHARED, *device()),
         *options,
     ]
-    run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log)
-    text = log.read_text(errors="replace")
-    value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
-    if math.isnan(value):
-        raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log})")
+    with run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log) as text:
+        value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
+        if not words:
+            raise Failed(f"no words of {split} were read; leave out options that choose among them, as --shard-id")
+        if not math.isfinite(value):
+            raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log}.part)")
     return [{"split": split, "metric": "ppl", "value": value, "words": words}]
 
 
@@ -72,9 +75,12 @@ def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequen
         *(f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5", "--max-tokens", "8000"),
         *(*SHARED, *device(), *options),
     ]
-    run(generate.main, fairseq_options.get_generation_parser, arguments, log)
-    score, signature = sacrebleu_of(log, reference, target)
-    [tokenised] = BLEU.findall(log.read_text(encoding="utf-8", errors="replace"))
+    with run(generate.main, fairseq_options.get_generation_parser, arguments, log) as text:
+        tokenised = BLEU.findall(text)
+        if len(tokenised) != 1:
+            raise Failed("fairseq-generate printed no BLEU4; leave out --scoring, --quiet and --results-path")
+        score, signature = sacrebleu_of(log.with_name(f"{log.name}.part"), reference, target)
+    [tokenised] = tokenised
     return [
         {"split": split, "metric": "bleu", "value": float(tokenised)},
         {"split": split, "metric": "sacrebleu", "value": round(score, 2), "signature": signature},
@@ -85,7 +91,9 @@ def device() -> List[str]:
     return [] if torch.cuda.is_available() else ["--cpu"]
 
 
-def run(command: Callable, parser: Callable, arguments: List[str], log: Path) -> None:
+@contextmanager
+def run(command: Callable, parser: Callable, arguments: List[str], log: Path) -> Iterator[str]:
+    """Yields the output of a command of fairseq's, which takes the place of an older one if the body succeeds."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -96,6 +104,7 @@ def run(command: Callable, parser: Callable, arguments: List[str], log: Path) ->
     part = log.with_name(f"{log.name}.part")
     with output_to(part, "w"):
         call(main, arguments, part)
+    yield part.read_text(encoding="utf-8", errors="replace")
     part.replace(log)
 
 
@@ -119,6 +128,8 @@ def main() -> None:
         for path in checkpoints:
             if not Path(path).is_file():
                 raise ValueError(f"checkpoint {path} not found; give a .pt file that train_{kind}.sh made")
+            check_words(corpus, Path(path))
+        corpus.check_direction(options)
         if args.gen_subset not in corpus.splits():
             known = ", ".join(corpus.splits())
             raise ValueError(f"--gen-subset {args.gen_subset!r} is not in {corpus.binarised}; it has {known}")

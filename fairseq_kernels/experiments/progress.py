@@ -14,7 +14,7 @@ from ..analysis.training_log import read_record
 from .profiles import option_value
 
 SECONDS = 5.0  # between two lines
-OURS = re.compile(r"\| (?:INFO|WARNING) \| fairseq_kernels\.checkpoints \| (.*)")
+OURS = re.compile(r"\| (?:INFO \| fairseq_kernels\.checkpoints|WARNING \| fairseq_kernels\.\S+) \| (.*)")
 PLACE = re.compile(r"\| train_inner \| epoch \d+: +\d+ / (\d+) ")  # updates of an epoch
 FORMAT = "update {n_fmt} of {total_fmt}{postfix}, {remaining} left"  # tqdm begins postfix with ", "
 

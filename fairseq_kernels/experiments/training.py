@@ -16,18 +16,21 @@ from ..analysis.training_log import read_curves
 from ..errors import one_line_errors
 from .commands import USER_DIR, Failed, call, output_to
 from .data import KINDS, Corpus
+from .files import read_json, write_json
 from .profiles import fairseq_arguments, profiles
 from .progress import Progress, shown
 
 LOCK = "lock"  # in a training's folder, held by the process that trains
+DATA = "data.json"  # there too: what it is trained on
 
 
 def command(corpus: Corpus, profile: str, options: Sequence[str], folder: Path) -> List[str]:
     """fairseq-train's arguments: data, profile, device, folder and ``options``, which win.
 
     Raises:
-        ValueError: there is no such profile.
+        ValueError: there is no such profile, or the data are of another direction.
     """
+    corpus.check_direction(options)
     device = [] if torch.cuda.is_available() else ["--cpu"]
     own = [str(corpus.binarised), "--save-dir", str(folder), *device]
     return [*own, *fairseq_arguments(corpus.kind, profile, options)]
@@ -47,8 +50,43 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
         call(cli_main, arguments, log)
 
 
+def check_data(corpus: Corpus, folder: Path) -> None:
+    """Notes in the folder what is trained on, the first time.
+
+    Raises:
+        ValueError: the training there was begun on other data.
+    """
+    note = folder / DATA
+    if not note.is_file():
+        write_json(note, {"data": corpus.fingerprint, "words": corpus.words()})
+    elif (known := read_json(note)["data"]) != corpus.fingerprint:
+        raise ValueError(
+            f"{folder} was begun on data {known}, {corpus.folder} is {corpus.fingerprint}; name another --save-dir"
+        )
+
+
+def check_words(corpus: Corpus, checkpoint: Path) -> None:
+    """
+    Raises:
+        ValueError: the checkpoint's training had other words than the data.
+    """
+    note = checkpoint.parent / DATA
+    if note.is_file() and read_json(note)["words"] != corpus.words():
+        raise ValueError(
+            f"checkpoint {checkpoint} was trained with another dictionary than that of {corpus.folder}; give the data "
+            "that it was trained on"
+        )
+
+
 def default_profile() -> str:
     return "paper" if torch.cuda.is_available() else "cpu"
+
+
+def folder(name: str) -> Path:
+    """An option's value: of a shell variable that isn't set it is empty, which would be the current folder."""
+    if not name:
+        raise argparse.ArgumentTypeError("is empty; give a folder")
+    return Path(name)
 
 
 def main() -> None:
@@ -58,7 +96,7 @@ def main() -> None:
     parser.usage = f"bash scripts/{program} DATA --save-dir DIR [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
-    parser.add_argument("--save-dir", type=Path, required=True)
+    parser.add_argument("--save-dir", type=folder, required=True)
     parser.add_argument("--dry-run", action="store_true")
     args, options = parser.parse_known_args(sys.argv[2:])
     with one_line_errors():
@@ -73,13 +111,14 @@ def main() -> None:
     try:
         args.save_dir.mkdir(parents=True, exist_ok=True)
         with FileLock(args.save_dir / LOCK, timeout=0):
+            check_data(corpus, args.save_dir)
             print(f"{program}: trains; log: {log}", flush=True)
             train(arguments, args.save_dir)
     except Timeout:
         sys.exit(f"{program}: error: another process trains in {args.save_dir}; wait for it or name another --save-dir")
     except OSError as error:
         sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
-    except Failed as error:
+    except (Failed, ValueError) as error:
         sys.exit(f"{program}: error: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{program}: interrupted; the same command goes on from the last checkpoint")

@@ -142,6 +142,17 @@ def test_wrong_text_is_told(monkeypatch, tmp_path, sources, case):
     assert set(tree(tmp_path / "out")) <= {"prepare.json"}
 
 
+def test_nothing_of_others_is_overwritten(monkeypatch, tmp_path, sources):
+    """Neither the text that is read nor a data-bin of another program; nor does "" mean the current folder."""
+    write(tmp_path / "other" / "data-bin" / "mine.bin", "precious")
+    for folder, name in (("raw", "train.txt"), ("other", "data-bin")):
+        before = tree(tmp_path / folder)
+        error = error_of(monkeypatch, text, *sources, "--out", tmp_path / folder)
+        assert f"{name} is there, and no preparation has made it: move it away" in error
+        assert tree(tmp_path / folder) == before
+    assert "--out is empty: give a directory" in error_of(monkeypatch, text, *sources, "--out", "")
+
+
 @pytest.mark.parametrize("content", [
     b"\xef\xbb\xbfone two\r\n\r\nthree\r\n", b"one two\n\nthree", b"one\xc2\xa0two \n \nthree\n",
     b"one two\n\nthree\n" + b"", gzip.compress(b"one two\n\nthree\n"),

@@ -234,6 +234,12 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{lm}", "--kernel-params", "log.q=2", "--save-dir", "{tmp}/a"], ["log.q", "{tmp}/a/train.log"]),
         (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
         (["train_lm", "{lm}"], ["--save-dir"]),
+        (["train_lm", "{lm}", "--save-dir", ""], ["--save-dir", "is empty"]),
+        (
+            ["train_mt", "{mt}", "--target-lang", "de", "--save-dir", "{tmp}/a"],
+            ["--target-lang de", "translation to en"],
+        ),
+        (["evaluate_mt", "{mt}", "{tmp}/text.pt", "-t", "de"], ["-t de", "translation to en"]),
         (["train_lm", "{tmp}/nowhere", "--save-dir", "{tmp}/a"], ["nowhere", "data-prep"]),
         (["train_lm", "{mt}", "--save-dir", "{tmp}/a"], ["parallel text", "train_mt.sh"]),
         (["train_lm", "{lm}", "--save-dir", "/dev/null/a"], ["/dev/null/a", "--save-dir"]),
@@ -272,8 +278,24 @@ def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     assert (
         code == 0 and f"resumes after 4 updates from {tmp_path}/checkpoint_best.pt" in out and "after 6 updates" in out
     )
-    code, out, err = script("evaluate_lm", lm_data, tmp_path / "checkpoint_best.pt")
+    evaluation = ["evaluate_lm", lm_data, tmp_path / "checkpoint_best.pt"]
+    code, out, err = script(*evaluation)
     assert re.fullmatch(r"test perplexity [\d.]+ \([\d,]+ words with line ends\) \(log: .*\)\n", out), err
+    log = tmp_path / "checkpoint_best.pt.test.log"
+    before = log.read_text()
+    code, out, err = script(*evaluation, "--num-shards", 100, "--shard-id", 99)
+    assert code == 1 and "no words of test were read" in err and log.read_text() == before
+
+    # other hyper-parameters are said; other data refused, and other words in the evaluation
+    code, out, err = script(*command[:-4], "--kernel-params", "lin.scale=2", "--max-update", 8, *command[-4:])
+    assert code == 0 and "the checkpoint was trained with " in out and "scale=2" in out
+    other = tmp_path / "other"
+    shutil.copytree(lm_data, other)
+    (other / "dict.txt").write_text((other / "dict.txt").read_text().replace("w", "v"))
+    code, out, err = script(command[0], other, *command[2:])
+    assert code == 1 and f"{tmp_path} was begun on data " in err and "name another --save-dir" in err
+    code, out, err = script("evaluate_lm", other, evaluation[-1])
+    assert code == 1 and "was trained with another dictionary than that of" in err
 
 
 def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
