@@ -9,6 +9,7 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
 import random  # noqa: E402
+import shutil  # noqa: E402
 import signal  # noqa: E402
 
 import hypothesis  # noqa: E402
@@ -58,6 +59,14 @@ def lm_data(tmp_path_factory):
     for split, number in (("train", 160), ("valid", 40), ("test", 40)):
         write(folder / split, markov_sentences(number))
     return binarise(folder, "data-bin", "--only-source")
+
+
+@pytest.fixture(scope="session")
+def corpus(lm_data, tmp_path_factory):
+    """The same under a name of its own, for tables."""
+    folder = tmp_path_factory.mktemp("experiments") / "toy"
+    shutil.copytree(lm_data, folder / "data-bin")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ def fused_scores(
     Args:
         token_factor: the list in which the loss may leave a factor where S is a product as it is.
     """
+    before = [product._version for product in products]
     if kernel.fused is None:
         similarity = kernel.similarity(products, words, contexts)
     else:
@@ -25,7 +26,8 @@ def fused_scores(
             for value in kernel.fused_values()
         )
         similarity = kernel.fused.apply(*values, *products, *words, *contexts)
-    is_product = any(similarity is product for product in products)
+    # as it is: one that the formula has overwritten has a gradient of its own
+    is_product = any(similarity is p and p._version == version for p, version in zip(products, before))
     free, scale = is_product or kernel.fused is not None, kernel.value("scale")
     if not isinstance(scale, Tensor) and scale == 1.0:
         return Scores(similarity, free, token_factor if is_product else None)

@@ -121,6 +121,10 @@ class Kernel(nn.Module):
     def __init__(self, embed_dim: int, **values):
         super().__init__()
         self.embed_dim = embed_dim
+        names = [hyper.name for hyper in self.all_hyperparameters()]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"kernel {self.name} has the hyper-parameter {name!r} twice (every kernel has scale)")
         self._fixed: Dict[str, Number] = {}
         self._real = nn.ParameterDict()  # the learned ones, on their domain's real line
         for hyper in self.all_hyperparameters():
@@ -161,7 +165,8 @@ class Kernel(nn.Module):
         return [(contexts, slice(None))]
 
     def word_terms(self, weight: Tensor) -> Tuple[Tensor, ...]:
-        """Numbers of each word: tensors (V,) from the projection matrix (V, d)."""
+        """Numbers of each word: tensors (V,) from the projection matrix (V, d), or from a block of its rows: a word's
+        numbers may depend on its own row alone."""
         return ()
 
     def context_terms(self, contexts: Tensor) -> Tuple[Tensor, ...]:

@@ -119,6 +119,14 @@ class OutputLayer(nn.Module):
 
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Tensor, Metrics]:
         """Loss and unsmoothed loss of the tokens: scalars, or (N,), times their weights; and metrics (N, ...)."""
+        parameters = set(self.parameters())
+        for name in ("weight", "bias", "latent_projection", "prior_projection"):
+            tensor = getattr(self, name, None)
+            if tensor is not None and tensor.requires_grad and tensor not in parameters:
+                raise ValueError(
+                    f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, "
+                    "or take the loss from forward"
+                )
         features, target, weight, _, product_dtype = tokens
         return chunked_loss(self, features, target, smoothing, summed, weight, product_dtype)
 
@@ -153,15 +161,16 @@ class OutputLayer(nn.Module):
         return super().train(mode)
 
     def cached(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
-        """``compute()``, which depends on the parameters alone; in decoding done once, not at every step."""
+        """``compute()``, which depends on parameters and buffers alone; in decoding done once, not at every step."""
         if torch.compiler.is_compiling():
             return compute()
         if torch.is_grad_enabled() or self.training:
             self._cached = None
             return compute()
         # some optimisers write through .data, which leaves _version as it is: hence a look at some values
-        state = [(p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters()], dtype
-        samples = [p.detach().flatten()[:: max(1, p.numel() // SAMPLES)].clone() for p in self.parameters()]
+        tensors = [*self.parameters(), *self.buffers()]
+        state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
+        samples = [t.detach().flatten()[:: max(1, t.numel() // SAMPLES)].clone() for t in tensors]
         if self._cached is not None:
             last_state, last_samples, result = self._cached
             if last_state == state and all(map(torch.equal, last_samples, samples)):
@@ -333,7 +342,17 @@ class OutputLayer(nn.Module):
                 result[rows] = self.vocab_size - below
         return result.view(target.shape)
 
+    def weight_shape(self) -> Tuple[int, int]:
+        """Of the projection matrix, which may be another module's."""
+        return self.vocab_size, self.embed_dim
+
     def _flatten(self, features: Tensor) -> Tensor:
+        weight = getattr(self, "weight", None)
+        if weight is not None and tuple(weight.shape) != self.weight_shape():
+            raise ValueError(
+                f"weight of shape {tuple(weight.shape)} doesn't fit the layer's num_embeddings={self.vocab_size} and "
+                f"embed_dim={self.embed_dim}"
+            )
         if features.dim() < 1 or features.size(-1) != self.embed_dim:
             raise ValueError(f"features of shape {tuple(features.shape)} don't fit embed_dim={self.embed_dim}")
         return features.reshape(-1, self.embed_dim).to(torch.promote_types(features.dtype, torch.float32))

@@ -95,19 +95,23 @@ class KerBSoftmax(OutputLayer):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def weight_shape(self):
+        return self.num_senses, self.embed_dim
+
     def prior_bias(self, prior):
         return (prior / torch.bincount(self.sense_word.cpu(), minlength=self.vocab_size)).log()
 
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
-        if self._table is None or self._table[0] is not self.sense_word or self._table[1] != self.sense_word._version:
+        known = None if torch.compiler.is_compiling() else self._table  # a graph would have it for good
+        if known is None or known[0] is not self.sense_word or known[1] != self.sense_word._version:
             order = torch.argsort(self.sense_word, stable=True)
             words = self.sense_word[order]
             counts = torch.bincount(words, minlength=self.vocab_size)
             table = order.new_full((self.vocab_size, int(counts.max())), -1)
             table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
-            self._table = self.sense_word, self.sense_word._version, table
-        return self._table[2]
+            known = self._table = self.sense_word, self.sense_word._version, table
+        return known[2]
 
     def sense_scores(self, features: Tensor) -> Tensor:
         """K_theta(h, w_s), and the word's bias: (N, d) to (N, S), differentiable."""

@@ -154,6 +154,79 @@ def test_own_kernels_loss_is_autograd_s(own, mixture, smoothing, bias):
         torch.testing.assert_close(layer.eval()(features), log_p, rtol=1e-11, atol=1e-11)
 
 
+class Cosine(Kernel):
+    """W_v . h / ||W_v||"""
+
+    name = "cosine"
+
+    def word_terms(self, weight):
+        return (weight.norm(dim=1),)
+
+    def similarity(self, products, words, contexts):
+        return products[0] / words[0]
+
+
+class InPlace(Cosine):
+    """The same, in the products' place."""
+
+    name = "inplace"
+
+    def similarity(self, products, words, contexts):
+        return products[0].div_(words[0])
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("mixture", ["{}", "lin,{}"])
+def test_a_formula_may_overwrite_its_products(mixture, reduction, monkeypatch):
+    for kernel in (Cosine, InPlace):
+        monkeypatch.setitem(KERNELS, kernel.name, kernel)
+    gradients = []
+    for name in ("cosine", "inplace"):
+        layer, features, target = layer_and_input(mixture.format(name))
+        losses = layer.nll(features, target, reduction=reduction)
+        gradients.append(grad((losses * torch.arange(1.0, 8)).sum(), [features, *layer.parameters()], None))
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+def test_decoding_notices_a_changed_buffer(monkeypatch):
+    class Annealed(Cosine):
+        def __init__(self, embed_dim, **values):
+            super().__init__(embed_dim, **values)
+            self.register_buffer("temperature", torch.tensor(1.0))
+
+        def word_terms(self, weight):
+            return (weight.norm(dim=1) * self.temperature,)
+
+    monkeypatch.setitem(KERNELS, "cosine", Annealed)
+    layer, features, target = layer_and_input("cosine")
+    with torch.no_grad():
+        layer.eval()(features)
+        layer.kernels[0].temperature.fill_(5.0)
+        decoded = -layer(features).gather(1, target.unsqueeze(1)).sum()
+        torch.testing.assert_close(decoded, layer.nll(features, target))
+
+
+def test_weights_that_nll_has_no_gradient_for(monkeypatch):
+    """Computed from others, or of another vocabulary; and a kernel's own hyper-parameter called scale."""
+    layer, features, target = layer_and_input("lin")
+    other = torch.nn.Embedding(12, DIM).double()
+    layer.weight = other.weight
+    for call in (lambda: layer(features), lambda: layer.nll(features, target)):
+        with pytest.raises(ValueError, match=r"weight of shape \(12, \d+\) doesn't fit the layer's num_embeddings=9"):
+            call()
+    layer, *_ = layer_and_input("lin")
+    torch.nn.utils.parametrizations.weight_norm(layer, "weight")
+    with pytest.raises(ValueError, match="weight is computed from other tensors"):
+        layer.nll(features, target)
+
+    class Scaled(Cosine):
+        hyperparameters = (Hyperparameter("scale", 0.5, "positive"),)
+
+    monkeypatch.setitem(KERNELS, "cosine", Scaled)
+    with pytest.raises(ValueError, match="kernel cosine has the hyper-parameter 'scale' twice"):
+        GeneralizedSoftmax(DIM, 9, "cosine")
+
+
 def test_own_kernels_learn(monkeypatch):
     """Learned hyper-parameters of a formula, the scale's too, have their gradients."""
     monkeypatch.setitem(KERNELS, "laplace", Laplace)

@@ -2,6 +2,7 @@
 
 import math
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -200,7 +201,7 @@ def evaluated(monkeypatch):
     def run(command, parser, arguments, log):
         calls.append(arguments)
         perplexity = "Evaluated 1,234 tokens in 5s\nLoss (base 2): 5.0, Perplexity: 32.00\n"
-        log.write_text(f"{perplexity}Generate x: BLEU4 = 12.34, 1\n")
+        return nullcontext(f"{perplexity}Generate x: BLEU4 = 12.34, 1\n")
 
     monkeypatch.setattr(evaluation, "run", run)
     monkeypatch.setattr(evaluation, "sacrebleu_of", lambda *_: (23.456, "signature"))
@@ -230,10 +231,11 @@ def test_subwords_are_joined_as_they_were_made(corpora, evaluated, tmp_path):
 
 
 def test_a_model_that_gives_no_number_has_no_perplexity(corpora, monkeypatch, tmp_path):
-    text = "Evaluated 12 tokens in 5s\nLoss (base 2): nan, Perplexity: nan\n"
-    monkeypatch.setattr(evaluation, "run", lambda command, parser, arguments, log: log.write_text(text))
-    with pytest.raises(Failed, match="perplexity nan on test: the model is broken"):
-        evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
+    for value in ("nan", "inf"):
+        text = f"Evaluated 12 tokens in 5s\nLoss (base 2): {value}, Perplexity: {value}\n"
+        monkeypatch.setattr(evaluation, "run", lambda *_, text=text: nullcontext(text))
+        with pytest.raises(Failed, match=f"perplexity {value} on test: the model is broken"):
+            evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])
