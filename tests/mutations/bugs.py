@@ -20,7 +20,7 @@ VALUES = "tests/numerics/test_kernels.py -k 'value_is and ({})'"
 SPECS = "tests/numerics/test_kernels.py -k 'spec or named or told or nothing_uses or learned'"
 SCORES = "tests/numerics/test_fused.py -k 'formula_s and ({})'"
 MIXTURES = "tests/numerics/test_fused.py -k 'own_kernels_loss and {}'"
-FUSED = "tests/numerics/test_fused.py -k '{}'"
+FORMULAS = "tests/numerics/test_fused.py -k '{}'"
 LOSS = "tests/numerics/test_loss_options.py -k '{}'"
 MANY = "tests/numerics/test_many_words.py -k '{}'"
 SOFTMAX = "tests/numerics/test_generalized_softmax.py -k '{}'"
@@ -164,9 +164,9 @@ BUGS = [
     Bug(FUSED + "word_product.py", "(start, width - stop)", "(width - stop, start)", MANY.format("loss")),
     # output layers
     Bug("fairseq_kernels/fused/scores.py", "similarity is p and p._version == version", "similarity is p",
-        FUSED.format("overwrite")),
+        FORMULAS.format("overwrite")),
     Bug(LAYERS + "base.py", "tensors = [*self.parameters(), *self.buffers()]", "tensors = [*self.parameters()]",
-        FUSED.format("changed_buffer")),
+        FORMULAS.format("changed_buffer")),
     Bug(LAYERS + "base.py", "[:: max(1, t.numel() // SAMPLES)]", "[:64]", MANY.format("change")),
     Bug(LAYERS + "base.py", "dtype=torch.float64) + 1", "dtype=torch.float64)", SOFTMAX.format("log_prior")),
     Bug(LAYERS + "base.py", "counted = words != ignore_index", "counted = words == words",
