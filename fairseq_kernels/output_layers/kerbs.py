@@ -37,7 +37,8 @@ class KerBSoftmax(OutputLayer):
         kernel: False: the inner product in the place of K_theta, and no theta.
         positive_only: K_theta only where cos > 0, elsewhere the inner product, as the authors' released code.
         theta: its start.
-        allocation: how senses move between words in training (section 4.2); None: they stay.
+        allocation: how senses move between words in training (section 4.2), at the updates that
+            :meth:`set_num_updates` is called with; None: they stay.
         memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
@@ -166,7 +167,8 @@ class KerBSoftmax(OutputLayer):
         return observed
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq before every batch; a new update is when senses may move."""
+        """Says how many updates were made, which is when senses may move: fairseq calls it before every batch, a loop
+        of your own must."""
         if self.training and self.allocation is not None:
             self.allocation.update(self, num_updates)
 
