@@ -17,7 +17,7 @@ def fused_scores(
     Args:
         token_factor: the list in which the loss may leave a factor where S is a product as it is.
     """
-    before = [product._version for product in products]
+    before = [times_written(product) for product in products]
     if kernel.fused is None:
         similarity = kernel.similarity(products, words, contexts)
     else:
@@ -27,8 +27,13 @@ def fused_scores(
         )
         similarity = kernel.fused.apply(*values, *products, *words, *contexts)
     # as it is: one that the formula has overwritten has a gradient of its own
-    is_product = any(similarity is p and p._version == version for p, version in zip(products, before))
+    is_product = any(similarity is p and times_written(p) == times for p, times in zip(products, before))
     free, scale = is_product or kernel.fused is not None, kernel.value("scale")
     if not isinstance(scale, Tensor) and scale == 1.0:
         return Scores(similarity, free, token_factor if is_product else None)
     return Scores(Scale.apply(similarity, scale) if free else similarity * scale, free)
+
+
+def times_written(tensor: Tensor) -> int:
+    """Counts the changes in place; 0 in ``torch.inference_mode``, which counts none and needs no gradient."""
+    return 0 if tensor.is_inference() else tensor._version

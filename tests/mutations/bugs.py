@@ -163,7 +163,7 @@ BUGS = [
     Bug(FUSED + "word_product.py", "(k % matrices, columns.start", "(0, columns.start", MANY.format("loss")),
     Bug(FUSED + "word_product.py", "(start, width - stop)", "(width - stop, start)", MANY.format("loss")),
     # output layers
-    Bug("fairseq_kernels/fused/scores.py", "similarity is p and p._version == version", "similarity is p",
+    Bug("fairseq_kernels/fused/scores.py", "similarity is p and times_written(p) == times", "similarity is p",
         FORMULAS.format("overwrite")),
     Bug(LAYERS + "base.py", "tensors = [*self.parameters(), *self.buffers()]", "tensors = [*self.parameters()]",
         FORMULAS.format("changed_buffer")),
