@@ -18,6 +18,8 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
+from fairseq_kernels.errors import CommandParser  # noqa: E402, F401
+
 SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
@@ -52,13 +54,6 @@ def run(main, program):
         return
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
-
-
-class ArgumentParser(argparse.ArgumentParser):
-    """argparse whose errors are one line, without the usage in front."""
-
-    def error(self, message):
-        raise InputError(f"{message} (see --help)")
 
 
 def positive_int(text):

@@ -19,7 +19,7 @@ import subword_nmt.learn_bpe
 from common import (
     SPLITS,
     TEXT_RULES,
-    ArgumentParser,
+    CommandParser,
     InputError,
     Stages,
     binarise,
@@ -228,7 +228,7 @@ LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepie
 
 def argument_parser(program, description):
     """The options that all preparations of parallel text share; a recipe adds where its corpus comes from."""
-    parser = ArgumentParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
+    parser = CommandParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
     add = parser.add_argument
     add("--out", required=True, metavar="DIR", help="directory for the prepared data")
     add("--bpe", choices=list(LEARNERS), default="subword-nmt",

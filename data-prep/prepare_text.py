@@ -11,7 +11,7 @@ from pathlib import Path
 from common import (
     SPLITS,
     TEXT_RULES,
-    ArgumentParser,
+    CommandParser,
     InputError,
     Stages,
     atomic_write,
@@ -32,7 +32,7 @@ OUTPUT = ("--out receives train.txt, valid.txt, test.txt, dict.txt, data-bin/ (f
 
 def argument_parser(program, description, vocab_size=None, min_count=1):
     """The options that all preparations of text share; a recipe adds where its text comes from."""
-    parser = ArgumentParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
+    parser = CommandParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
     parser.add_argument("--out", required=True, metavar="DIR", help="output directory")
     parser.add_argument("--vocab-size", type=positive_int, default=vocab_size, metavar="N",
                         help="words in the vocabulary at most; the others become <unk> (default: "

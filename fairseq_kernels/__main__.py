@@ -5,12 +5,12 @@ import argparse
 import warnings
 from pathlib import Path
 
-from .errors import mistake
+from .errors import CommandParser, mistake
 from .layer_names import CRITERIONS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels", description=__doc__.replace("``", ""))
+    parser = CommandParser(prog="python -m fairseq_kernels", description=__doc__.replace("``", ""))
     parser.add_argument("--list", action="store_true", help="list kernels, architectures, criterions and optimizers")
     parser.add_argument(
         "--user-dir", help="with --list: a folder of your own, as of fairseq-train, whose kernels count"

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -102,13 +103,15 @@ def checked_for_task(build):
 
 def newest(folder: Path) -> tuple:
     """``(updates, path)`` of the whole checkpoint of the most updates, ``checkpoint_last`` before others of the same;
-    ``(0, None)`` if there is none."""
+    ``(0, None)`` if there is none. Damaged ones are renamed, so that the training doesn't overwrite them."""
     best = (0, None)
     for path in sorted(folder.glob("checkpoint*.pt"), key=lambda path: not path.name.startswith("checkpoint_last")):
         try:
             made = updates(path)
         except (SystemExit, LookupError, TypeError):
-            logger.warning(f"{path} is damaged: left out")
+            logger.warning(f"{path} is damaged: left as {path.name}.damaged")
+            with suppress(OSError):  # another process of the training has done it, or nothing may be written
+                path.rename(f"{path}.damaged")
             continue
         if made > best[0]:
             best = made, path

@@ -6,9 +6,9 @@ import os
 import pickle
 import re
 import sys
-from argparse import ArgumentParser
+from argparse import Action, ArgumentParser
 from pathlib import Path
-from typing import Iterable, Optional
+from typing import Iterable, NoReturn, Optional
 
 PREFIX = "fairseq_kernels: error: "
 # what fairseq and torch say of mistakes, and what to do about each
@@ -79,20 +79,51 @@ def similar(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def nearest(parser: ArgumentParser, message: str) -> str:
+    """argparse's message, for a mistyped option or value with the nearest known one in the place of all."""
+    unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
+    choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
+    if unknown:
+        known = re.findall(r"(?<!\S)--[\w-]+", parser.format_help())
+        return f"unknown option {unknown[1]}{similar(unknown[1], known)}"
+    if choice:
+        names = re.findall(r"[\w.-]+", choice[3])
+        all_names = f"; choose from {', '.join(names)}" if len(names) < 10 else ""
+        return choice[1] + similar(choice[2], names) + all_names
+    return message
+
+
 def short_errors(parser: ArgumentParser) -> None:
-    """A mistyped option ends the program in one line with the nearest known one, without the usage."""
+    """A mistyped option of fairseq's ends the program in one line, without the usage."""
 
     def error(message: str) -> None:
-        unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
-        choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
-        if unknown:
-            known = re.findall(r"(?<!\S)--[\w-]+", parser.format_help())
-            message = f"unknown option {unknown[1]}{similar(unknown[1], known)}"
-        elif choice:
-            message = choice[1] + similar(choice[2], re.findall(r"[\w.-]+", choice[3]))
-        raise mistake(message)
+        raise mistake(nearest(parser, message))
 
     parser.error = error
+
+
+class Once(Action):
+    """Stores an option's value; a second one is a mistake, where argparse forgets the first."""
+
+    namespace = None
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if option_string and self.namespace is namespace:
+            parser.error(f"{option_string} is given twice; give it once")
+        self.namespace = namespace
+        setattr(namespace, self.dest, values)
+
+
+class CommandParser(ArgumentParser):
+    """For our own commands: options in full and once, mistakes in one line that names the command."""
+
+    def __init__(self, **settings):
+        super().__init__(allow_abbrev=False, **settings)
+        self.register("action", None, Once)
+
+    def error(self, message: str) -> NoReturn:
+        usage = f"; usage: {self.usage}" if self.usage and "arguments are required" in message else ""
+        self.exit(2, f"{self.prog}: error: {' '.join(nearest(self, message).split())}{usage}\n")
 
 
 def explain_mistakes() -> None:

@@ -22,7 +22,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers the models)
 from fairseq_kernels.analysis.measurement import provenance
-from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.errors import CommandParser, one_line_errors
 from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
@@ -45,7 +45,7 @@ def batches(task, subset: str, sentences: int, size: int, device: str):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="data-bin folder of a translation corpus")
     parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en")
     parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])

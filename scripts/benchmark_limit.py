@@ -21,6 +21,7 @@ import torch
 
 from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.analysis.measurement import provenance
+from fairseq_kernels.errors import CommandParser
 from fairseq_kernels.experiments.results import append
 from fairseq_kernels.fused.matrix_products import word_blocks
 from fairseq_kernels.kernels import PAPER_KERNELS
@@ -101,7 +102,7 @@ def measure(name: str, kernels: str, args: argparse.Namespace) -> Dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="KERNELS", help="these mixtures")
     for name, default in (("tokens", 1024), ("words", 30_000), ("dim", 512), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")

@@ -23,7 +23,7 @@ from torch import nn
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.analysis.plotting import file_pyplot
-from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.errors import CommandParser, one_line_errors
 from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
@@ -293,7 +293,7 @@ def sweep_settings(axis: str, tokens: int, words: int, dim: int) -> Dict[Setting
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these implementations alone, at one size")
     parser.add_argument("--tokens", type=int, default=4096, help="N for --only (the table has its own)")
     parser.add_argument("--words", type=int, default=30_000, help="V")

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 from fairseq_kernels.analysis.measurement import measured, provenance
-from fairseq_kernels.errors import one_line_errors
+from fairseq_kernels.errors import CommandParser, one_line_errors
 from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.layer_names import CRITERIONS
 
@@ -109,7 +109,7 @@ def dictionary_folder(folder: str, words: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
     parser.add_argument("--optimizers", nargs="+", default=["adam"], help="for every row: adam, fused_adamw, ...")
     parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")

@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -24,17 +26,29 @@ import prepare_wikitext as wikitext  # noqa: E402, F401
 import toy_german as toy  # noqa: E402, F401
 
 
+def once(arguments):
+    """Command line words in which a later option takes the place of an earlier one."""
+    first, options = [], {}
+    values = first
+    for word in map(str, arguments):
+        if word.startswith("--"):
+            options[word] = values = []
+        else:
+            values.append(word)
+    return first + [word for option, values in options.items() for word in (option, *values)]
+
+
 def call(monkeypatch, module, *arguments):
     """Run a preparation in this process."""
-    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+    monkeypatch.setattr(sys, "argv", [module.__name__, *once(arguments)])
     module.main()
 
 
 def error_of(monkeypatch, module, *arguments):
     """The message with which a preparation ends."""
-    with pytest.raises((common.InputError, OSError)) as ended:
+    with pytest.raises((common.InputError, OSError, SystemExit)) as ended, redirect_stderr(StringIO()) as printed:
         call(monkeypatch, module, *arguments)
-    return str(ended.value)
+    return printed.getvalue() or str(ended.value)
 
 
 def write(path, content):

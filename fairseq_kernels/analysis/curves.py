@@ -3,10 +3,10 @@
 python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--baseline unigram=275]
 """
 
-import argparse
 from pathlib import Path
 from typing import Dict, Optional
 
+from ..errors import CommandParser
 from .plotting import end_labels, file_pyplot, log_scale
 from .training_log import read_curves
 
@@ -49,7 +49,7 @@ def draw(axis, curves: Dict[str, Dict[int, float]], log: bool = False) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.curves", description=__doc__)
+    parser = CommandParser(prog="python -m fairseq_kernels.analysis.curves", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
     parser.add_argument("--baseline", action="append", default=[], metavar="NAME=PPL")

@@ -1,7 +1,6 @@
 """What KerBS has learned: senses by word, the nearest words of each sense (Miao et al. 2019, Table 6), theta by word
 (Figure 8). ``scripts/kerbs_senses.sh`` runs it."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Dict, List, Optional
@@ -10,7 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from ..errors import mistake
+from ..errors import CommandParser, mistake
 from .model_state import model_state
 from .plotting import file_pyplot
 
@@ -102,7 +101,7 @@ def plot(senses: Senses, rows: List[Dict], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="kerbs_senses.sh", description="Senses, their neighbours and theta by word.")
+    parser = CommandParser(prog="kerbs_senses.sh", description="Senses, their neighbours and theta by word.")
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--words", nargs="+", help="these words (default: the most frequent of each number of senses)")

@@ -1,7 +1,6 @@
 """Graphs of kernels over the distance of word and context vector, and their gradients (Gao et al. 2019, section 4.3,
 Figure 1). ``scripts/figure1.sh`` runs it."""
 
-import argparse
 import json
 import math
 import shlex
@@ -12,7 +11,7 @@ from typing import Dict, List
 import torch
 from torch import Tensor
 
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from ..kernels import KERNELS, Kernel
 from ..kernels.distance import DistanceKernel
 from ..kernels.spec import build_kernels, parse_kernels
@@ -85,7 +84,7 @@ def plot(rows: List[Dict], path: Path, over: str = "distance") -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="figure1.sh", description="Graphs of kernels and their gradients.")
+    parser = CommandParser(prog="figure1.sh", description="Graphs of kernels and their gradients.")
     parser.add_argument("--kernels", default="rbf,wav,log,pow", help=f"of {', '.join(DISTANCE_KERNELS)}")
     parser.add_argument("--kernel-params", default="log.p=2,pow.p=2", help="hyper-parameters, as in training")
     parser.add_argument("--max-distance", type=float, default=4.0, help="where the graphs end")

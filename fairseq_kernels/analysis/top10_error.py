@@ -3,10 +3,10 @@
 python -m fairseq_kernels.analysis.top10_error DATA_BIN CHECKPOINT [--splits valid test]
 """
 
-import argparse
 import json
 from pathlib import Path
 
+from ..errors import CommandParser
 from .reading import read
 
 
@@ -17,7 +17,7 @@ def top10_error(data: Path, checkpoint: Path, split: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.top10_error", description=__doc__)
+    parser = CommandParser(prog="python -m fairseq_kernels.analysis.top10_error", description=__doc__)
     parser.add_argument("data", type=Path, help="data-bin folder")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--splits", nargs="+", default=["valid", "test"])

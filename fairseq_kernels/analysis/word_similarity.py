@@ -4,7 +4,6 @@ models, as in de Brebisson & Vincent (2016, Tables 5 and 6).
 python -m fairseq_kernels.analysis.word_similarity DATA_BIN CHECKPOINT ... --simlex SimLex-999.txt [--of output]
 """
 
-import argparse
 import csv
 import json
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from ..errors import mistake
+from ..errors import CommandParser, mistake
 from .kerbs_senses import dictionary
 from .model_state import model_state
 
@@ -113,7 +112,7 @@ def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fairseq_kernels.analysis.word_similarity", description=__doc__)
+    parser = CommandParser(prog="python -m fairseq_kernels.analysis.word_similarity", description=__doc__)
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--simlex", type=Path, required=True, help="SimLex-999.txt, from " + SOURCE)

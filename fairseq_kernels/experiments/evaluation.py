@@ -3,7 +3,6 @@
 ``scripts/evaluate_lm.sh`` and ``evaluate_mt.sh`` call it.
 """
 
-import argparse
 import math
 import re
 import sys
@@ -14,10 +13,10 @@ from typing import Callable, Dict, Iterator, List, Sequence
 import torch
 
 from ..analysis.bleu import sacrebleu_of
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from .commands import Failed, call, output_to
 from .data import KINDS, Corpus
-from .training import check_words
+from .training import check_words, parse_before_fairseq
 
 WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
@@ -114,12 +113,12 @@ EVALUATIONS = {"lm": perplexity, "mt": bleu}
 def main() -> None:
     kind = sys.argv[1]
     program = f"evaluate_{kind}.sh"
-    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
+    parser = CommandParser(prog=program, add_help=False)
     parser.usage = f"bash scripts/{program} DATA CHECKPOINT [--gen-subset valid] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("checkpoint")
     parser.add_argument("--gen-subset", default="test")
-    args, options = parser.parse_known_args(sys.argv[2:])
+    args, options = parse_before_fairseq(parser, sys.argv[2:])
     with one_line_errors():
         corpus = Corpus.at(args.data)
         if corpus.kind != kind:

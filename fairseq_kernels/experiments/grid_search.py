@@ -29,7 +29,7 @@ except ImportError:  # said in one line
     optuna = None
 
 from ..analysis.training_log import read_curves
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
@@ -332,7 +332,7 @@ class Search:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="grid_search.sh", add_help=False, allow_abbrev=False)
+    parser = CommandParser(prog="grid_search.sh", add_help=False)
     parser.usage = "bash scripts/grid_search.sh DATA --kernel KERNEL [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("--kernel", required=True)

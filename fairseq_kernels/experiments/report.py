@@ -3,7 +3,6 @@
 ``scripts/report.sh`` runs it.
 """
 
-import argparse
 import re
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
@@ -11,7 +10,7 @@ from typing import Dict, List, Sequence, Tuple
 import jinja2
 
 from ..analysis.markdown import escaped, markdown_table
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from . import tables
 from .analyses import ANALYSES, SPEED, load_analysis, load_speed
 from .chapters import Chapter, Part, chapter, in_order
@@ -123,7 +122,7 @@ def write(path: Path, text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="report.sh", description="Tables as Markdown and as an HTML page.")
+    parser = CommandParser(prog="report.sh", description="Tables as Markdown and as an HTML page.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of TABLE.json (default: results)")
     parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
     parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")

@@ -7,13 +7,13 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Sequence, Tuple
 
 import torch
 from filelock import FileLock, Timeout
 
 from ..analysis.training_log import read_curves
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from .commands import USER_DIR, Failed, call, output_to
 from .data import KINDS, Corpus
 from .files import read_json, write_json
@@ -89,16 +89,26 @@ def folder(name: str) -> Path:
     return Path(name)
 
 
+def parse_before_fairseq(
+    parser: argparse.ArgumentParser, argv: Sequence[str]
+) -> Tuple[argparse.Namespace, List[str]]:
+    """Our arguments and fairseq's, whose values can't be told from DATA: that comes first."""
+    args, options = parser.parse_known_args(argv)
+    if not args.data.exists() and argv[0].startswith("-"):
+        parser.error(f"{args.data} is not found; give DATA first, then the options")
+    return args, options
+
+
 def main() -> None:
     kind = sys.argv[1]
     program = f"train_{kind}.sh"
-    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False, add_help=False)
+    parser = CommandParser(prog=program, add_help=False)
     parser.usage = f"bash scripts/{program} DATA --save-dir DIR [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
     parser.add_argument("--save-dir", type=folder, required=True)
     parser.add_argument("--dry-run", action="store_true")
-    args, options = parser.parse_known_args(sys.argv[2:])
+    args, options = parse_before_fairseq(parser, sys.argv[2:])
     with one_line_errors():
         corpus = Corpus.at(args.data)
         if corpus.kind != kind:

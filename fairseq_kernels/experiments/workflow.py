@@ -18,7 +18,7 @@ from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional
 import torch
 from filelock import FileLock, Timeout
 
-from ..errors import one_line_errors
+from ..errors import CommandParser, one_line_errors
 from . import results
 from .commands import last_line
 from .data import KINDS, Corpus
@@ -31,6 +31,7 @@ from .tables import Row, Table, checkout, load_table
 from .training import default_profile
 
 WAIT = 1.0  # seconds between two looks at a run that another process has
+SEEDS = 2**32  # numpy takes those below
 GRACE = 30  # seconds that Snakemake has to end in, when it is stopped
 LIBC = ctypes.CDLL(None)
 SNAKEFILE = Path(__file__).with_name("Snakefile")
@@ -202,9 +203,12 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
     measures = {name: [] for name in table.measures}
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]
-    steps = []
-    for corpus in map(Corpus.at, args.data):
+    steps, corpora = [], [Corpus.at(folder) for folder in args.data]
+    names = [corpus.name for corpus in corpora]
+    for corpus in corpora:
         corpus.check()
+        if names.count(corpus.name) > 1:
+            raise ValueError(f"two corpora are called {corpus.name}; give data in folders of different names")
         if args.profile not in profiles(corpus.kind):
             known = ", ".join(profiles(corpus.kind))
             raise ValueError(f"--profile {args.profile} is not for {KINDS[corpus.kind]}; choose from {known}")
@@ -265,7 +269,7 @@ def interruptible(program: str, at_once: Callable[[], None] = lambda: None) -> I
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     name, *argv = argv
-    parser = argparse.ArgumentParser(prog=f"{name}.sh", add_help=False, allow_abbrev=False)
+    parser = CommandParser(prog=f"{name}.sh", add_help=False)
     parser.usage = f"bash scripts/table.sh {name} DATA... [options] (--help tells more)"
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}), default=default_profile())
@@ -281,8 +285,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
     args.program = parser.prog
     args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
-    if not (seeds and all(seed.isdigit() and int(seed) > 0 for seed in seeds)):
-        parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers >= 1, as in --seeds 1 2 3")
+    if not (seeds and all(seed.isdigit() and 0 < int(seed) < SEEDS for seed in seeds)):
+        parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers from 1 to {SEEDS - 1}, as --seeds 1 2 3")
     args.seeds = [int(seed) for seed in seeds]
     if args.jobs < 0:
         parser.error(f"--jobs {args.jobs} is not allowed: give 1 or more, or 0 for one a GPU or core")

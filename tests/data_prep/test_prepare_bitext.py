@@ -26,6 +26,7 @@ from preparations import (
     lines_of,
     moses,
     multi30k,
+    once,
     tree,
     write,
 )
@@ -334,7 +335,8 @@ common.run(prepare_bitext.main, "prepare-bitext.sh")
 
 def test_ctrl_c(sources, tmp_path):
     """As a terminal sends it, to all processes: one line, and none of them is left."""
-    command = [sys.executable, "-c", ENDLESS, *map(str, sources), "--out", tmp_path / "out", "--workers", "2"]
+    options = once([*sources, "--out", tmp_path / "out", "--workers", 2])
+    command = [sys.executable, "-c", ENDLESS, *options]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert child.stdout.readline() == "begun\n"
     os.killpg(child.pid, signal.SIGINT)

@@ -183,7 +183,7 @@ BAD_OPTIONS = {
     "rare": (["--min-count", "99"], "no word is seen 99 times in training: lower --min-count"),
     "out": (["--out", "{tmp}/file"], "--out {tmp}/file: is, or lies in, a file"),
     "below": (["--out", "{tmp}/file/x"], "--out {tmp}/file/x: is, or lies in, a file"),
-    "option": (["--vocabulary", "3"], "unrecognized arguments: --vocabulary 3"),
+    "option": (["--vocab-sise", "3"], "unknown option --vocab-sise; did you mean --vocab-size?"),
 }
 
 
@@ -262,6 +262,12 @@ def test_the_command(sources, tmp_path):
     failed = script(*sources, "--out", tmp_path / "raw" / "train.txt")
     assert failed.returncode == 2 and failed.stdout == ""
     assert failed.stderr.startswith("prepare-text.sh: error: --out") and failed.stderr.count("\n") == 1
+
+
+def test_a_second_file_is_not_taken_for_the_first(sources, tmp_path):
+    failed = script(*sources, "--train", tmp_path / "other", "--out", tmp_path / "out")
+    assert failed.returncode == 2 and not (tmp_path / "out").exists()
+    assert failed.stderr == "prepare-text.sh: error: --train is given twice; give it once\n"
 
 
 def test_help_states_what_text_is_taken():

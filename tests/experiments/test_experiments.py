@@ -250,6 +250,7 @@ def test_the_newest_whole_checkpoint(finished, tmp_path):
     assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_1_10.pt")
     (tmp_path / "checkpoint_1_10.pt").write_bytes(b"")
     assert checkpoints.newest(tmp_path) == (0, None)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_last.pt.damaged", "checkpoint_1_10.pt.damaged"}
 
 
 def test_checkpoints_are_whole_or_as_before(tmp_path):
@@ -439,8 +440,8 @@ def test_searched_rows(corpus, tmp_path, capsys):
     "options, parts",
     [
         (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
-        (["--seeds", "0"], ["--seeds 0", ">= 1"]),
-        (["--seeds", ""], ["--seeds", ">= 1"]),
+        (["--seeds", "0"], ["--seeds 0", "from 1 to"]),
+        (["--seeds", ""], ["--seeds", "from 1 to"]),
         (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
         (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),

@@ -42,6 +42,13 @@ OPTIONS = {
     "too large a power": (("--kernels", "pol", "--kernel-params", "pol.p=1000000"), ["pol.p=1e+06", "at most 1000"]),
     "too large a number": (("--kernels", "rbf", "--kernel-params", "rbf.gamma=1e300"), ["rbf.gamma=1e+300", "1e30"]),
     "a parameter twice": (("--kernels", "log", "--kernel-params", "log.p=2,log.p=3"), ["'log.p' is given twice"]),
+    **{
+        f"{option} {value}": ((option, value), [f"{option} {value} is not allowed: give {least} or more"])
+        for option, value, least in (
+            *(("--tokens-per-sample", 0, 1), ("--decoder-layers", 0, 1), ("--batch-size", -8, 1)),
+            *(("--max-update", -1, 0), ("--warmup-updates", -1, 0), ("--update-freq", 0, 1)),
+        )
+    },
     "a parameter of no component": (("--kernels", "lin", "--kernel-params", "log.p=3"), ["'log.p'", "add log"]),
 }
 # further training of a saved mixture "2xlin,log"
@@ -249,6 +256,14 @@ def test_threads(lm_data, tmp_path):
         (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference ", "test.ref.en; subsets with one: none"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),
         (["table", "tabel1", "{lm}"], ["'tabel1'", "table1"]),
+        (["table", "table1", "{lm}", "--row", "lin"], ["table1.sh: error: unknown option --row; did you mean --rows?"]),
+        (["table", "table1", "{lm}", "--rows", "lin", "--rows", "pol"], ["--rows is given twice"]),
+        (["table", "table1", "{lm}", "--seeds", "1", "4294967296"], ["--seeds 1 4294967296", "1 to 4294967295"]),
+        (["table", "table1", "{lm}", "{lm}"], ["two corpora are called "]),
+        (["train_lm", "--kernels", "lin", "{lm}", "--save-dir", "{tmp}/a"], ["lin is not found; give DATA first"]),
+        (["train_lm", "{lm}", "--profile", "cqu", "--save-dir", "{tmp}/a"], ["'cqu'; did you mean cpu?"]),
+        (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
+        (["report", "--reslts", "{tmp}"], ["report.sh: error: unknown option --reslts; did you mean --results?"]),
     ],
     ids=lambda value: "-".join(value[0:1] + value[2:4]).replace("/", "_") if value[0].islower() else "",
 )
