@@ -19,7 +19,7 @@ def fused_scores(
     """
     before = [times_written(product) for product in products]
     if kernel.fused is None:
-        similarity = kernel.similarity(products, words, contexts)
+        similarity = kernel.formula(products, words, contexts)
     else:
         values = (
             GradientExpected.apply(value, f"a value of {kernel.name}") if isinstance(value, Tensor) else value

@@ -108,6 +108,7 @@ def all_products(kernels: Sequence, contexts: Tensor, matrices: int, multiply: M
         queries = kernel.queries(contexts[k])
         products.append([contexts] * len(queries))  # places, filled below
         for index, (vectors, columns) in enumerate(queries):
+            check_query(kernel, vectors, columns, contexts[k])
             vectors, columns = widened(vectors, columns, contexts.size(-1), matrices)
             groups.setdefault((k % matrices, columns.start, columns.stop), []).append((k, index, vectors))
     for (matrix, start, stop), group in groups.items():
@@ -116,6 +117,19 @@ def all_products(kernels: Sequence, contexts: Tensor, matrices: int, multiply: M
         for (k, index, _), part in zip(group, parts):
             products[k][index] = part
     return products
+
+
+def check_query(kernel, vectors: Tensor, columns: slice, contexts: Tensor) -> None:
+    """
+    Raises:
+        TypeError: a kernel's query doesn't fit the words' coordinates that it names.
+    """
+    start, stop, step = columns.indices(contexts.size(-1))
+    if step != 1 or vectors.shape != (contexts.size(0), stop - start):
+        raise TypeError(
+            f"{type(kernel).__name__}.queries must return pairs of vectors (N, m) and a slice of m coordinates without "
+            f"a step, not {tuple(vectors.shape)} and {columns}"
+        )
 
 
 def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:

@@ -29,6 +29,10 @@ class Hyperparameter:
     domain: str
     learn_from: Union[None, Number, Callable[[int], float]] = None
 
+    def __post_init__(self):
+        if self.domain not in DOMAINS:
+            raise ValueError(f"{self.name}: the domain {self.domain!r} is not one of {', '.join(DOMAINS)}")
+
     def start(self, embed_dim: int) -> float:
         start = self.default if self.learn_from is None else self.learn_from
         return float(start(embed_dim)) if callable(start) else float(start)
@@ -52,7 +56,12 @@ DOMAINS: Dict[str, Domain] = {
     ),
     # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
     "positive": Domain("a number > 0, at most 1e30", lambda x: 0 < x <= LARGEST, math.log, torch.exp),
-    "unit": Domain("a number between 0 and 1", lambda x: 0 < x < 1, lambda x: math.log(x / (1 - x)), torch.sigmoid),
+    "unit": Domain(
+        "a number between 0 and 1, at most 0.999999",  # float32 makes 1 of larger ones
+        lambda x: 0 < x <= 0.999999,
+        lambda x: math.log(x / (1 - x)),
+        torch.sigmoid,
+    ),
     "count": Domain(
         "an integer >= 1, at most 1000", lambda x: 1 <= x <= 1000 and float(x).is_integer(), can_be_learned=False
     ),
@@ -153,8 +162,10 @@ class Kernel(nn.Module):
         """A hyper-parameter's present value: a number, or a scalar tensor with gradient if it is learned."""
         if name in self._fixed:
             return self._fixed[name]
-        [domain] = [hyper.domain for hyper in self.all_hyperparameters() if hyper.name == name]
-        return DOMAINS[domain].from_real(self._real[name])
+        domains = {hyper.name: DOMAINS[hyper.domain] for hyper in self.all_hyperparameters()}
+        if name not in domains:
+            raise LookupError(f"kernel {self.name} has no hyper-parameter {name!r}; it has {', '.join(domains)}")
+        return domains[name].from_real(self._real[name])
 
     def learned(self) -> Dict[str, float]:
         """Present values of the learned hyper-parameters, for logs."""
@@ -177,10 +188,37 @@ class Kernel(nn.Module):
         """S before scaling, (N, V), from the products (N, V), word terms (V,) and context terms (N, 1)."""
         raise NotImplementedError(f"{type(self).__name__} has no similarity(products, words, contexts)")
 
+    def checked_terms(self, method: str, vectors: Tensor, shape: Tuple[int, ...]) -> Tuple[Tensor, ...]:
+        """:meth:`word_terms` or :meth:`context_terms`. Without its comma a tuple of one would be taken for V numbers.
+
+        Raises:
+            TypeError: no tuple of tensors of this shape.
+        """
+        terms = getattr(self, method)(vectors)
+        if not isinstance(terms, (tuple, list)) or any(getattr(term, "shape", None) != shape for term in terms):
+            raise TypeError(
+                f"{type(self).__name__}.{method} must return a tuple of tensors {shape}, not {described(terms)}"
+            )
+        return tuple(terms)
+
+    def formula(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
+        """:meth:`similarity`.
+
+        Raises:
+            TypeError: no tensor of the products' shape.
+        """
+        similarity = self.similarity(products, words, contexts)
+        if products and getattr(similarity, "shape", None) != products[0].shape:
+            raise TypeError(
+                f"{type(self).__name__}.similarity must return a tensor {tuple(products[0].shape)}, not "
+                f"{described(similarity)}"
+            )
+        return similarity
+
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
         """S(W_v, h) times the scale: (N, V), differentiable."""
         scale = self.value("scale")
-        similarity = self.similarity(products, words, contexts)
+        similarity = self.formula(products, words, contexts)
         return similarity if isinstance(scale, float) and scale == 1.0 else similarity * scale
 
     def score_buffers(self) -> int:
@@ -194,11 +232,21 @@ class Kernel(nn.Module):
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""
         products = [query @ weight[:, columns].T for query, columns in self.queries(contexts)]
-        return self.scores(products, self.word_terms(weight), self.context_terms(contexts))
+        words = self.checked_terms("word_terms", weight, (weight.size(0),))
+        return self.scores(products, words, self.checked_terms("context_terms", contexts, (contexts.size(0), 1)))
 
     def extra_repr(self) -> str:
         fixed = [f"{name}={value:g}" for name, value in self._fixed.items()]
         return ", ".join([self.name, *fixed, *(f"{name}=learned" for name in self._real)])
+
+
+def described(value) -> str:
+    """What a method has returned, for errors."""
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(described, value))})"
+    return repr(value)
 
 
 def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:

@@ -1,6 +1,7 @@
 """An output layer: a word's log-probability and a target's loss."""
 
 import logging
+from numbers import Integral
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -15,6 +16,15 @@ logger = logging.getLogger(__name__)
 CPU_ROWS = 384
 SAMPLES = 4096  # values of each parameter that are compared, to see whether it has changed
 HALF = (torch.float16, torch.bfloat16)
+
+
+def check_integer(name: str, value, least: int = 1) -> None:
+    """
+    Raises:
+        ValueError: not an integer of at least ``least``.
+    """
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}={value} is not allowed: it must be an integer >= {least}")
 
 
 class Tokens(NamedTuple):
@@ -64,11 +74,10 @@ class OutputLayer(nn.Module):
         self, embed_dim: int, num_embeddings: int, kind: str, settings: str, memory_budget: Optional[int] = None
     ):
         super().__init__()
-        for name, value in (("embed_dim", embed_dim), ("num_embeddings", num_embeddings)):
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name}={value} is not allowed: it must be an integer >= 1")
-        if memory_budget is not None and memory_budget < 1:
-            raise ValueError(f"memory_budget={memory_budget} is not allowed: give a number of bytes >= 1, or None")
+        given = {"embed_dim": embed_dim, "num_embeddings": num_embeddings, "memory_budget": memory_budget}
+        for name, value in given.items():
+            if not (name == "memory_budget" and value is None):
+                check_integer(name, value)
         self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
         # fairseq's moving average of parameters leaves alone what has "version" in its name
@@ -148,8 +157,9 @@ class OutputLayer(nn.Module):
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
         smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
-        if smoothed.numel() and smoothed.min() < 1:
-            raise ValueError(f"the count {float(smoothed.min()) - 1:g} is not allowed: counts are 0 or more")
+        if not (smoothed.isfinite() & (smoothed >= 1)).all():
+            wrong = float(smoothed[~(smoothed.isfinite() & (smoothed >= 1))][0]) - 1
+            raise ValueError(f"the count {wrong:g} is not allowed: counts are 0 or more")
         if smoothed.shape != self.bias.shape:
             raise ValueError(f"{smoothed.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
@@ -295,6 +305,9 @@ class OutputLayer(nn.Module):
 
     def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
         """Checks and flattens the arguments of a loss, and leaves out what is ignored."""
+        for name, given in {"features": features, "target": target, "token_weight": token_weight}.items():
+            if not isinstance(given, Tensor) and not (given is None and name == "token_weight"):
+                raise ValueError(f"{name} is a {type(given).__name__}; give a tensor")
         for name, tensor in {"target": target, "token_weight": token_weight}.items():
             if tensor is not None and tensor.shape != features.shape[:-1]:
                 shapes = tuple(tensor.shape), tuple(features.shape)

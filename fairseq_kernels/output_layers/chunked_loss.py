@@ -69,7 +69,8 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
             metrics.setdefault(name, []).append(values)
         if with_gradients:
             weight = torch.ones_like(loss) if token_weight is None else token_weight[rows]
-            grad_features[rows], *grads = torch.autograd.grad(loss, [some, *work.leaves], weight, allow_unused=True)
+            grad_some, *grads = torch.autograd.grad(loss, [some, *work.leaves], weight, allow_unused=True)
+            grad_features[rows] = 0 if grad_some is None else grad_some
             work.add(grads)
         del loss  # and with it the chunk's graph, before the next one needs the room
     gradients = [grad_features, *work.gradients()] if with_gradients else None

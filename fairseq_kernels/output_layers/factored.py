@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
-from .base import OutputLayer
+from .base import OutputLayer, check_integer
 from .spherical import SphericalFamily
 from .spherical_statistics import gram
 
@@ -202,13 +202,14 @@ def factored(
         fold_every: and after so many updates.
 
     Raises:
-        ValueError: another layer.
+        ValueError: another layer, or ``fold_every`` below 1.
     """
     if not isinstance(layer, SphericalFamily) or isinstance(layer, FactoredSpherical):
         raise ValueError(
             f"{type(layer).__name__} can't be factored; give a layer of the spherical family: TaylorSoftmax, "
             "SphericalSoftmax, SquaredError or SoftmaxBound"
         )
+    check_integer("fold_every", fold_every)
     if condition_limit is None:
         condition_limit = 1e6 if layer.weight.dtype == torch.float64 else 1e2
     return FactoredSpherical(layer, condition_limit, fold_every)

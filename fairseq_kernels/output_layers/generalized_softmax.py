@@ -1,6 +1,7 @@
 """The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, in the place of W_v . h."""
 
 import functools
+import itertools
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
@@ -167,7 +168,8 @@ class GeneralizedSoftmax(OutputLayer):
         products = all_products(self.components(), contexts, len(shared.matrices), multiply)
         scores = []
         for k, kernel in enumerate(self.components()):
-            terms = products[k], shared.terms[k], kernel.context_terms(contexts[k])
+            context_terms = kernel.checked_terms("context_terms", contexts[k], (features.size(0), 1))
+            terms = products[k], shared.terms[k], context_terms
             if token_factors is None:
                 scores.append(Scores(kernel.scores(*terms), free=False))
             else:
@@ -181,7 +183,8 @@ class GeneralizedSoftmax(OutputLayer):
         def multiply(queries: Queries) -> Sequence[Tensor]:
             words = shared.matrices[queries.matrix][:, queries.columns]
             if not fused:
-                return (queries.vectors @ words.T).unflatten(0, (len(queries.components), -1)).unbind(0)
+                # each its own, which a formula may overwrite
+                return [vectors @ words.T for vectors in queries.vectors.unflatten(0, (len(queries.components), -1))]
             block = queries.vectors.new_empty(len(queries.vectors), len(words))
             word_products(queries.vectors, words, out=block)
             return block.chunk(len(queries.components))
@@ -222,7 +225,9 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
     """Each kernel's word terms, of the shared matrix or of its own."""
 
     def terms_of(words: slice) -> List[Tuple[Tensor, ...]]:
-        return [tuple(kernel.word_terms(matrices[k % len(matrices)][words])) for k, kernel in enumerate(kernels)]
+        blocks = [matrix[words] for matrix in matrices]
+        shape = (len(blocks[0]),)
+        return [k.checked_terms("word_terms", block, shape) for k, block in zip(kernels, itertools.cycle(blocks))]
 
     if torch.is_grad_enabled():
         return terms_of(slice(None))

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.word_product import Workspace
-from .base import OutputLayer
+from .base import OutputLayer, check_integer
 from .chunked_loss import LossPass
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
@@ -69,8 +69,7 @@ class KerBSoftmax(OutputLayer):
         kind = "kerbs" if kernel else "kerbs without kernel"
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
         senses = 3 * self.vocab_size if senses is None else senses
-        if int(senses) != senses or senses < num_embeddings:
-            raise ValueError(f"senses={senses} is not allowed: give an integer >= {num_embeddings}, one a word")
+        check_integer("senses", senses, num_embeddings)  # one a word at least
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
@@ -87,6 +86,11 @@ class KerBSoftmax(OutputLayer):
             self.allocation = SenseAllocation(allocation, self.vocab_size, self.num_senses)
             clear_moments_of(self)
         self.reset_parameters()
+
+    def __setstate__(self, state):
+        super().__setstate__(state)  # of a copy, or from a file
+        if self.allocation is not None:
+            clear_moments_of(self)
 
     def reset_parameters(self) -> None:
         """Vectors as fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""

@@ -3,6 +3,7 @@
 import logging
 import weakref
 from dataclasses import dataclass
+from numbers import Integral
 from typing import List, Optional, Tuple
 
 import torch
@@ -37,11 +38,14 @@ class AllocationSettings:
     noise: float = 0.1
 
     def __post_init__(self):
+        def whole(number: float, least: int) -> bool:
+            return isinstance(number, Integral) and number >= least
+
         for name, allowed, fits in (
-            ("every", "an integer >= 1", self.every >= 1),
+            ("every", "an integer >= 1", whole(self.every, 1)),
             ("rate", "a number above 0 and at most 1", 0 < self.rate <= 1),
-            ("minimum", "an integer >= 1", self.minimum >= 1),
-            ("maximum", "at least the minimum", self.maximum >= self.minimum),
+            ("minimum", "an integer >= 1", whole(self.minimum, 1)),
+            ("maximum", "an integer >= the minimum", whole(self.maximum, self.minimum)),
             ("share", "a number above 0 and at most 1", 0 < self.share <= 1),
             ("frequent", "a number above 0 and at most 1", 0 < self.frequent <= 1),
             ("noise", "0 or more", self.noise >= 0),

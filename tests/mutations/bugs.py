@@ -163,6 +163,13 @@ BUGS = [
     Bug(FUSED + "word_product.py", "(k % matrices, columns.start", "(0, columns.start", MANY.format("loss")),
     Bug(FUSED + "word_product.py", "(start, width - stop)", "(width - stop, start)", MANY.format("loss")),
     # output layers
+    Bug("fairseq_kernels/kernels/base.py", 'any(getattr(term, "shape", None) != shape for term in terms)', "False",
+        FORMULAS.format("must_return")),
+    Bug(FUSED + "word_product.py", "step != 1 or vectors.shape", "vectors.shape", FORMULAS.format("must_return")),
+    Bug("fairseq_kernels/output_layers/chunked_loss.py", "0 if grad_some is None else grad_some", "grad_some",
+        FORMULAS.format("need_not")),
+    Bug(LAYERS + "kerbs.py", "        if self.allocation is not None:\n            clear_moments_of(self)\n\n", "\n",
+        KERBS.format("cleared")),
     Bug("fairseq_kernels/fused/scores.py", "similarity is p and times_written(p) == times", "similarity is p",
         FORMULAS.format("overwrite")),
     Bug(LAYERS + "base.py", "tensors = [*self.parameters(), *self.buffers()]", "tensors = [*self.parameters()]",

@@ -184,8 +184,63 @@ def test_a_formula_may_overwrite_its_products(mixture, reduction, monkeypatch):
     for name in ("cosine", "inplace"):
         layer, features, target = layer_and_input(mixture.format(name))
         losses = layer.nll(features, target, reduction=reduction)
-        gradients.append(grad((losses * torch.arange(1.0, 8)).sum(), [features, *layer.parameters()], None))
+        weighted = (losses * torch.arange(1.0, 8)).sum()
+        likelihood = layer(features).gather(1, target.unsqueeze(1)).sum()
+        gradients.append([grad(loss, [features, *layer.parameters()], None) for loss in (weighted, likelihood)])
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+class Frequency(Kernel):
+    """A word's own number, whatever the context."""
+
+    name = "frequency"
+
+    def word_terms(self, weight):
+        return (weight.square().sum(1),)
+
+    def similarity(self, products, words, contexts):
+        return words[0].expand_as(products[0])
+
+
+@pytest.mark.parametrize("mixture", ["frequency", "lin,frequency"])
+def test_a_formula_need_not_use_the_context(mixture, monkeypatch):
+    monkeypatch.setitem(KERNELS, "frequency", Frequency)
+    layer, features, target = layer_and_input(mixture)
+    losses = layer.nll(features, target), -layer(features).gather(1, target.unsqueeze(1)).sum()
+    gradients = [grad(loss, [features, *layer.parameters()], None) for loss in losses]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+def test_hyperparameters_are_declared(monkeypatch):
+    with pytest.raises(ValueError, match="gamma: the domain 'positve' is not one of real, positive, unit, count"):
+        Hyperparameter("gamma", 1.0, "positve")
+    formula = {"similarity": lambda self, g, w, c: g[0] * self.value("gama")}
+    monkeypatch.setitem(KERNELS, "cosine", type("Mistyped", (Cosine,), formula))
+    layer, features, target = layer_and_input("cosine")
+    with pytest.raises(LookupError, match="kernel cosine has no hyper-parameter 'gama'; it has scale"):
+        layer.nll(features, target)
+
+
+N = "[37]"  # tokens of a chunk, of all
+WRONG = {
+    "no comma": ("word_terms", lambda self, W: W.norm(dim=1), r"tuple of tensors \(9,\), not a tensor \(9,\)"),
+    "columns": ("word_terms", lambda self, W: (W.norm(dim=1, keepdim=True),), r"not \(a tensor \(9, 1\)\)"),
+    "rows": ("context_terms", lambda self, h: (h.norm(dim=1),), rf"\({N}, 1\), not \(a tensor \({N},\)\)"),
+    "no terms": ("context_terms", lambda self, h: None, rf"tensors \({N}, 1\), not None"),
+    "step": ("queries", lambda self, h: [(h[:, ::2], slice(0, None, 2))], rf"\({N}, 3\) and slice\(0, None, 2\)"),
+    "part": ("queries", lambda self, h: [(h, slice(0, 2))], rf"\({N}, 6\) and slice\(0, 2, None\)"),
+    "a word": ("similarity", lambda self, g, w, c: g[0].sum(1, keepdim=True), rf"\({N}, 9\), not a tensor \({N}, 1\)"),
+}
+
+
+@pytest.mark.parametrize("method, formula, said", WRONG.values(), ids=WRONG)
+def test_what_a_kernel_must_return(method, formula, said, monkeypatch):
+    """Else broadcasting would make a loss of it."""
+    monkeypatch.setitem(KERNELS, "cosine", type("Wrong", (Cosine,), {method: formula}))
+    layer, features, target = layer_and_input("cosine")
+    for call in (lambda: layer(features), lambda: layer.nll(features, target)):
+        with pytest.raises(TypeError, match=rf"Wrong\.{method} must return .*{said}"):
+            call()
 
 
 def test_decoding_notices_a_changed_buffer(monkeypatch):

@@ -590,6 +590,9 @@ def test_decoding_of_half_precision_after_a_change():
     [
         ({"embed_dim": 0}, ["embed_dim=0", ">= 1"]),
         ({"embed_dim": 2.5}, ["embed_dim=2.5", "integer"]),
+        ({"embed_dim": 6.0}, ["embed_dim=6.0", "integer"]),
+        ({"memory_budget": 1e6}, ["memory_budget=1000000.0", "integer"]),
+        ({"num_embeddings": float("nan")}, ["num_embeddings=nan", "integer"]),
         ({"num_embeddings": -3}, ["num_embeddings=-3", ">= 1"]),
         ({"memory_budget": 0}, ["memory_budget=0", ">= 1"]),
         ({"memory_budget": -1}, ["memory_budget=-1", ">= 1"]),

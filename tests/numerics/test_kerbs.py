@@ -423,8 +423,9 @@ def test_reallocation_comes_every_so_many_updates():
     assert moved == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
-def test_moments_of_moved_senses_are_cleared():
-    layer = prepared(share=1 / 6, every=3)
+@pytest.mark.parametrize("made", [lambda layer: layer, copy.deepcopy], ids=["as it is", "copy"])
+def test_moments_of_moved_senses_are_cleared(made):
+    layer = made(prepared(share=1 / 6, every=3))
     adam = torch.optim.Adam(layer.parameters(), lr=0.0)
     other = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     for update in range(1, 3):

@@ -159,6 +159,8 @@ def test_targets_are_integers(layer):
         with pytest.raises(ValueError, match=r"target of torch\.\w+ is not allowed.*torch\.long"):
             layer.nll(features, wrong)
     torch.testing.assert_close(layer.nll(features, target.int()), layer.nll(features, target))
+    with pytest.raises(ValueError, match="target is a list; give a tensor"):
+        layer.nll(features, target.tolist())
 
 
 def test_weights_of_another_shape(layer):
