@@ -72,6 +72,16 @@ def progress(iterable=None, label=None, **options):
 # ------------------------------------------------------------------------------------------------- reading, writing
 
 
+def check_file(path, option="", advice=": give a file"):
+    """
+    Raises:
+        InputError: there is no such file; ``option`` and ``advice`` are said before and after it.
+    """
+    if not Path(path).is_file():
+        what = "is a folder" if Path(path).is_dir() else "no such file"
+        raise InputError(f"{option} {path}: {what}{advice}".lstrip())
+
+
 def read_lines(path):
     """The lines of a text file or .gz file without their line ends, one after the other.
 
@@ -79,8 +89,7 @@ def read_lines(path):
         InputError: it isn't text as ``TEXT_RULES`` says; the message names the line.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    check_file(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             yield from checked_lines(file, path)

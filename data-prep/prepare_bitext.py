@@ -24,6 +24,7 @@ from common import (
     Stages,
     binarise,
     build_dictionary,
+    check_file,
     positive_int,
     progress,
     read_lines,
@@ -401,8 +402,8 @@ def check_options(args):
         raise InputError(f"--max-ratio {args.max_ratio}: at least 1, as 1.5")
     for option, path in (("--code", args.code), ("--dict-source", args.dict_source),
                          ("--dict-target", args.dict_target)):
-        if path and not path.is_file():
-            raise InputError(f"{option} {path}: no such file")
+        if path:
+            check_file(path, option)
     if args.code:
         try:
             segmenter(args.bpe, args.code.read_bytes())

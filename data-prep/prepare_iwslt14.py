@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, Stages, checked_lines, run
+from common import InputError, Stages, check_file, checked_lines, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -135,9 +135,8 @@ def main():
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
     bitext.add_source(parser)
     args = bitext.with_languages(parser.parse_args())
-    if args.archive and not args.archive.is_file():
-        raise InputError(f"--archive {args.archive}: no such file: give de-en.tgz, or leave --archive out to download "
-                         "it")
+    if args.archive:
+        check_file(args.archive, "--archive", ": give de-en.tgz, or leave --archive out to download it")
     archive = args.archive or Path(args.out, "de-en.tgz")
     if not archive.exists():
         with Stages(args.out):

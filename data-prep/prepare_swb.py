@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import SPLITS, InputError, positive_int, progress, read_lines, run, stat_of
+from common import SPLITS, InputError, check_file, positive_int, progress, read_lines, run, stat_of
 from prepare_text import argument_parser, prepare
 
 LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
@@ -338,8 +338,7 @@ def swda_files(root, name):
 
 def text(option, path, split):
     """A file with an utterance a line, for one split."""
-    if not Path(path).is_file():
-        raise InputError(f"{option} {path}: no such file: give plain text, an utterance a line")
+    check_file(path, option, ": give plain text, an utterance a line")
     return [Transcript(Path(path), "text", Path(path).stem, split)]
 
 

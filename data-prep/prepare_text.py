@@ -17,6 +17,7 @@ from common import (
     atomic_write,
     binarise,
     build_dictionary,
+    check_file,
     positive_int,
     progress,
     read_lines,
@@ -124,8 +125,7 @@ def lines_of(paths, lower=False):
 def prepare_files(args, paths):
     """``prepare`` of text files, ``{split: path}``; ``args.lower`` makes them lower case."""
     for path in paths.values():
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
+        check_file(path)
     return prepare(args, [stat_of(paths.values()), args.lower], lambda: lines_of(paths, args.lower))
 
 

@@ -177,6 +177,7 @@ def test_broken_gzip(monkeypatch, tmp_path, sources):
 
 
 BAD_OPTIONS = {
+    "folder": (["--train", "{tmp}"], "{tmp}: is a folder: give a file"),
     "missing file": (["--train", "{tmp}/none"], "{tmp}/none: no such file"),
     "size": (["--vocab-size", "0"], "--vocab-size: '0' is not a whole number of at least 1"),
     "count": (["--min-count", "two"], "--min-count: 'two' is not a whole number of at least 1"),
