@@ -24,8 +24,8 @@ SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
 TEXT_RULES = (
-    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; FILE.gz is unpacked. Told in "
-    "one line, with nothing written: other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old "
+    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; FILE.gz is unpacked. Refused, "
+    "before anything is written: other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old "
     f"Mac line ends), lines above {LONGEST_LINE:,} bytes, and the words {' '.join(sorted(RESERVED))}, which fairseq "
     "reserves."
 )

@@ -17,5 +17,11 @@ def on_files(files, config):
     return files
 
 
+def on_page_markdown(markdown, page, config, files):
+    for source, link in PAGES.items():
+        markdown = markdown.replace(f"](../{source})", f"]({link})")
+    return markdown
+
+
 def on_page_content(html, page, config, files):
     return re.sub(r":(meth|class|func|mod|data|attr):<code>~?", "<code>", html)

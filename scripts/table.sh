@@ -16,8 +16,8 @@
 #   --simlex FILE     SimLex-999.txt, to score language models' embeddings by
 #   --workflow-profile DIR   a Snakemake profile, as configs/slurm, to run the rows on a cluster
 #
-# A finished row isn't run again, a broken one goes on from its last whole checkpoint, a failing one stops no other: the
-# same command again does what is left. The same command in several places shares the rows.
+# A finished row isn't run again, an interrupted one goes on from its newest whole checkpoint, a failing one stops no
+# other: the same command again does what is left. The same command in several places shares the rows.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 name=${1:-}
