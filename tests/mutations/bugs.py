@@ -204,7 +204,7 @@ BUGS = [
         "contexts = project(features, shared.latent_projection)", MANY.format("loss")),
     Bug(LAYERS + "generalized_softmax.py", "log_p if log_pi is None else log_p + log_pi[:, k : k + 1]", "log_p",
         MIXTURES.format("same")),
-    Bug(LAYERS + "generalized_softmax.py", "matrices[k % len(matrices)][words]", "matrices[0][words]",
+    Bug(LAYERS + "generalized_softmax.py", "itertools.cycle(blocks)", "itertools.repeat(blocks[0])",
         MANY.format("loss")),
     Bug(LAYERS + "generalized_softmax.py", "if names.count(n) > 1 else n", "if False else n",
         OBSERVED.format("mixture")),
