@@ -227,7 +227,7 @@ WRONG = {
     "columns": ("word_terms", lambda self, W: (W.norm(dim=1, keepdim=True),), r"not \(a tensor \(9, 1\)\)"),
     "rows": ("context_terms", lambda self, h: (h.norm(dim=1),), rf"\({N}, 1\), not \(a tensor \({N},\)\)"),
     "no terms": ("context_terms", lambda self, h: None, rf"tensors \({N}, 1\), not None"),
-    "step": ("queries", lambda self, h: [(h[:, ::2], slice(0, None, 2))], rf"\({N}, 3\) and slice\(0, None, 2\)"),
+    "step": ("queries", lambda self, h: [(h, slice(0, None, 2))], rf"\({N}, 6\) and slice\(0, None, 2\)"),
     "part": ("queries", lambda self, h: [(h, slice(0, 2))], rf"\({N}, 6\) and slice\(0, 2, None\)"),
     "a word": ("similarity", lambda self, g, w, c: g[0].sum(1, keepdim=True), rf"\({N}, 9\), not a tensor \({N}, 1\)"),
 }
