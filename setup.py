@@ -34,6 +34,7 @@ setup(
             "matplotlib>=3.7",  # curves, mixture weights and figures
             "sacrebleu>=2.0",  # BLEU with a signature
             "sacremoses",  # Moses tokenisation without Perl
+            "regex",  # Unicode's properties, as Perl has them
             "sentencepiece",  # the alternative to BPE by subword-nmt
             "subword-nmt",  # BPE as in the papers' recipes
             "scipy>=1.15",  # rank correlation and bootstrap

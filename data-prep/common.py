@@ -31,9 +31,6 @@ TEXT_RULES = (
 )
 
 
-# ------------------------------------------------------------------------------------------------ errors, options
-
-
 class InputError(Exception):
     """Something that the user can mend; ``run`` prints it as one line."""
 
@@ -67,9 +64,6 @@ def progress(iterable=None, label=None, **options):
     """A tqdm bar, shown for what takes longer than 3 seconds; a line every 10 seconds where there is no terminal."""
     interval = 0.1 if sys.stderr.isatty() else 10
     return tqdm(iterable, label, delay=3, mininterval=interval, maxinterval=interval, **options)
-
-
-# ------------------------------------------------------------------------------------------------- reading, writing
 
 
 def check_file(path, option="", advice=": give a file"):
@@ -144,9 +138,6 @@ def write_lines(path, lines):
     """The text file ``path``, a line each; it appears when it is whole."""
     with atomic_write(path) as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-# ----------------------------------------------------------------------------------------------------------- stages
 
 
 def digest(*values):
@@ -230,9 +221,6 @@ class Stages:
 
     def _write(self):
         write_lines(self.out / "prepare.json", [json.dumps(self.stages, indent=1)])
-
-
-# ---------------------------------------------------------------------------------------------------------- fairseq
 
 
 def build_dictionary(paths, min_count=1, size=None, padding_factor=1):

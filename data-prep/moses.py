@@ -4,44 +4,13 @@ The scripts followed are `scripts/tokenizer/tokenizer.perl` and `scripts/tokeniz
 https://github.com/moses-smt/mosesdecoder, called as fairseq's recipes call them (`-l LANG`, nothing else).
 """
 
-import functools
-import re
-import sys
-import unicodedata
-from itertools import groupby
-
+import regex
 from sacremoses import MosesTokenizer
-from sacremoses.corpus import Perluniprops
 
 # Removed before sacremoses sees them: it would keep the space they leave, or make U+001C to U+001F a space.
 CONTROLS = dict.fromkeys(set(range(0x20)) - set(b"\t\n\v\f\r"))
-FINAL_PERIOD = re.compile(r"(?<=\S)\.\Z")
-
-
-def perl_classes():
-    """The characters of Perl's `\\p{IsAlpha}`, `\\p{IsAlnum}` and `\\p{IsN}`, as three sets.
-
-    Perl's IsAlpha is Unicode's Alphabetic: letters, letter-like numbers, and the marks and symbols that
-    sacremoses lists. Its lists alone lack the Chinese, Japanese and Korean letters, and recent scripts.
-    """
-    alpha, decimal, number = set(Perluniprops().chars("IsAlpha")), set(), set()
-    for char in map(chr, range(sys.maxunicode + 1)):
-        category = unicodedata.category(char)
-        if category[0] == "N":
-            number.add(char)
-        if category[0] == "L" or category == "Nl":
-            alpha.add(char)
-        elif category == "Nd":
-            decimal.add(char)
-    return frozenset(alpha), frozenset(alpha | decimal), frozenset(number)
-
-
-@functools.cache
-def ranges(chars):
-    """`chars` written as the inside of a regular expression's character class."""
-    codes = enumerate(sorted(map(ord, chars)))
-    runs = ([code for _, code in run] for _, run in groupby(codes, lambda pair: pair[1] - pair[0]))
-    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in runs)
+FINAL_PERIOD = regex.compile(r"(?<=\S)\.\Z")
+LETTER = regex.compile(r"\p{Alphabetic}")
 
 
 class Tokenizer(MosesTokenizer):
@@ -51,18 +20,17 @@ class Tokenizer(MosesTokenizer):
 
     - the period that ends a line is always a token of its own ("in the u.s." → "in the u.s ."), as in the
       script since 2018; sacremoses keeps it on abbreviations and on numbers;
-    - letters and digits are those of Perl (see `perl_classes`);
+    - letters and digits are those of Perl, by Unicode's properties: sacremoses' lists lack the Chinese, Japanese
+      and Korean letters, and recent scripts;
     - control characters are removed together with the space they leave.
     """
 
-    ALPHA, ALNUM, NUMBER = perl_classes()
-
     def __init__(self, lang):
         super().__init__(lang)
-        alpha, alnum, number = map(ranges, (self.ALPHA, self.ALNUM, self.NUMBER))
+        alpha, alnum, number = r"\p{Alphabetic}", r"\p{Alphabetic}\p{Nd}", r"\p{N}"
 
         def rule(pattern, replacement):
-            return re.compile(pattern), replacement
+            return regex.compile(pattern), replacement
 
         # The rules of tokenizer.perl that name a character class. Looking for the comma or the apostrophe
         # first makes them three times as fast.
@@ -81,7 +49,7 @@ class Tokenizer(MosesTokenizer):
 
     def isanyalpha(self, text):
         """As in sacremoses, on Perl's letters."""
-        return not self.ALPHA.isdisjoint(text)
+        return LETTER.search(text) is not None
 
     def handles_nonbreaking_prefixes(self, text):
         """As in sacremoses, then split the last word's period whatever precedes it."""

@@ -47,9 +47,6 @@ OUTPUT = (
 )
 
 
-# --------------------------------------------------------------------------------------------------------- reading
-
-
 def find(prefix, language):
     """The file ``PREFIX.LANGUAGE``, or the same with .gz."""
     for path in (Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")):
@@ -87,9 +84,6 @@ def read(paths, args):
                       for language, text in lines.items()}
     train, dropped = clean(corpus["train"], args.max_ratio)
     return {**corpus, "train": train}, references, dropped
-
-
-# ------------------------------------------------------------------------------------------------------ processing
 
 
 def languages(args):
@@ -158,9 +152,6 @@ def clean(lines, max_ratio=None):
     return text, len(pairs) - len(clean_pairs)
 
 
-# -------------------------------------------------------------------------------------------------------- subwords
-
-
 def learn_subword_nmt(lines, merges):
     """``merges`` joint BPE merges (Sennrich et al. 2016), learned as by ``learn_bpe.py -s merges``, as bytes."""
     subword_nmt.learn_bpe.tqdm = partial(progress, label="learning BPE")  # in place of its own display
@@ -222,9 +213,6 @@ def segmenter(bpe, code):
 
 
 LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepiece}
-
-
-# ---------------------------------------------------------------------------------------------------- preparation
 
 
 def argument_parser(program, description):

@@ -37,9 +37,6 @@ SEGMENT = re.compile(r'<seg id="[0-9]*">\s*|\s*</seg>\s*')
 LANGUAGES = ("de", "en")
 
 
-# ---------------------------------------------------------------------------------------------------- archive
-
-
 def members(path):
     """The files of the archive that the recipe needs, as ``{name: bytes}``; all of the archive is read.
 
@@ -81,9 +78,6 @@ def download(url, path):
     finally:
         for partial in path.parent.glob(f"{part.name}*"):  # torch's own, too, also that of a killed run
             partial.unlink()
-
-
-# ----------------------------------------------------------------------------------------------------- corpus
 
 
 def train_lines(lines):

@@ -29,9 +29,6 @@ from prepare_text import argument_parser, prepare
 LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
 
 
-# --------------------------------------------------------------------------------------- normalisation
-
-
 class Rule(NamedTuple):
     """A regular expression, what it is replaced by, and an example with its normalised form."""
 
@@ -189,9 +186,6 @@ def normalise(text, source):
     return " ".join([SPELLING.get(word, word) for word in text.split()])
 
 
-# ------------------------------------------------------------------------------------- reading sources
-
-
 class Format(NamedTuple):
     """How a line of a transcript looks."""
 
@@ -342,9 +336,6 @@ def text(option, path, split):
     return [Transcript(Path(path), "text", Path(path).stem, split)]
 
 
-# ---------------------------------------------------------------------------------------------- splits
-
-
 def collect(args):
     """The transcripts that the command line names, each with its split.
 
@@ -392,9 +383,6 @@ def hold_out(transcripts, sizes):
     order = iter(sorted(names, key=lambda name: sha256(name.encode()).hexdigest()))
     chosen = {name: split for split, size in sizes.items() for name in islice(order, size)}
     return [t if t.split else t._replace(split=chosen.get(t.conversation, "train")) for t in transcripts]
-
-
-# ---------------------------------------------------------------------------------------- command line
 
 
 def normalised(transcripts, skipped):

@@ -17,12 +17,15 @@ import json
 import math
 import random
 import sys
+from argparse import Namespace
 from collections import Counter
 from itertools import product
 from pathlib import Path
 
-from common import SPLITS, Stages, binarise, build_dictionary, run, write_lines
+import prepare_bitext as bitext
+from common import SPLITS, Stages, run, write_lines
 
+PAIR = Namespace(source_lang="de", target_lang="en", joined_dictionary=False, dict_source=None, dict_target=None)
 SIZES = {"train": 12000, "valid": 500, "test": 500}  # sentence pairs
 
 # ((German, English, person), weight); the person is the place in the lists of verb forms
@@ -75,9 +78,6 @@ ADVERBIALS = [(("", ""), 3), (("im garten", "in the garden"), 1), (("zu hause", 
               (("am bahnhof", "at the station"), 1)]
 FRAMES = [("main", 3), ("adverbial first", 2), ("that", 2)]
 LISTS = (SUBJECTS, VERBS, TENSES, OBJECTS, ADVERBIALS, FRAMES)
-
-
-# --------------------------------------------------------------------------------------------------------- sentences
 
 
 def german(subject, verb, tense, direct_object, adverbial, frame):
@@ -153,9 +153,6 @@ def perplexities(splits):
     return {"all": perplexity(joint), **{split: perplexity(Counter(pairs)) for split, pairs in splits.items()}}
 
 
-# ------------------------------------------------------------------------------------------------------------ files
-
-
 def write_text(out):
     """Write the text, the references and ``entropy.json``; returns the perplexities."""
     splits = draw()
@@ -169,15 +166,6 @@ def write_text(out):
     return figures
 
 
-def write_data_bin(out):
-    """Write ``data-bin``."""
-    dictionaries = {f"dict.{language}.txt": build_dictionary([out / f"train.{language}"], padding_factor=8)[0]
-                    for language in ("de", "en")}
-    texts = {f"{split}.de-en.{language}": (out / f"{split}.{language}", f"dict.{language}.txt")
-             for split in SPLITS for language in ("de", "en")}
-    return binarise(out, texts, dictionaries)
-
-
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
@@ -186,7 +174,7 @@ def main():
     names = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in ("de", "en")]
     with Stages(sys.argv[1], [*names, "entropy.json", "data-bin"]) as stages:
         figures = stages.run("text", key, [*names, "entropy.json"], lambda: write_text(stages.out))
-        stages.run("data-bin", key, ["data-bin"], lambda: write_data_bin(stages.out))
+        stages.run("data-bin", key, ["data-bin"], lambda: bitext.write_data_bin(stages.out, PAIR))
     print("best possible perplexity of an English token, given the German sentence: "
           + ", ".join(f"{value:.4f} ({name})" for name, value in figures.items()))
     print(f"ready: {stages.out / 'data-bin'}")

@@ -7,23 +7,18 @@ The weights are random and every hypothesis has the same length, so that all mod
 Each round times every model once; the table has the fastest round's seconds and the ratio to the first model.
 """
 
-import argparse
 import os
-import shlex
 import sys
 import time
 from argparse import Namespace
-from pathlib import Path
 
+import benchmarks
 import torch
 from fairseq import options, tasks
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers the models)
-from fairseq_kernels.analysis.measurement import provenance
-from fairseq_kernels.errors import CommandParser, one_line_errors
-from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 
@@ -45,7 +40,7 @@ def batches(task, subset: str, sentences: int, size: int, device: str):
 
 
 def main() -> None:
-    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmarks.options(__doc__)
     parser.add_argument("data", help="data-bin folder of a translation corpus")
     parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en")
     parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])
@@ -54,15 +49,13 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=20, help="words of every hypothesis")
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="JSON file, gets the record after its others")
     args = parser.parse_args()
     if not os.path.isdir(args.data):
         parser.error(f"data folder {args.data} not found")
     if args.out:
-        with one_line_errors():
-            load(args.out)  # a damaged file is told before the measurement
+        benchmarks.check(args.out)
+    torch.set_num_threads(args.threads or torch.get_num_threads())
     torch.manual_seed(1)
     parser = options.get_generation_parser()
     task = tasks.setup_task(options.parse_args_and_arch(parser, [args.data, "--task", "translation"]))
@@ -95,13 +88,8 @@ def main() -> None:
         print(f"{row['kernels']:40} {row['seconds']:8.2f} s   {row['ratio']:.2f} x")
     if args.out:
         settings = {key: value for key, value in vars(args).items() if key not in ("out", "data")}
-        record = {
-            "command": shlex.join(["python", "scripts/benchmark_decoding.py", *sys.argv[1:]]),
-            "settings": {**settings, "words": len(task.target_dictionary)},
-            "made": provenance(),
-            "rows": rows,
-        }
-        append(args.out, record)
+        settings["words"] = len(task.target_dictionary)
+        benchmarks.keep(args.out, args.threads, settings=settings, rows=rows)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,14 @@ its two Gaussians a word meet two a context in half the coordinates. A ratio of 
 """
 
 import argparse
-import shlex
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Callable, Dict, List
 
+import benchmarks
 import torch
 
 from fairseq_kernels import GeneralizedSoftmax
-from fairseq_kernels.analysis.measurement import provenance
-from fairseq_kernels.errors import CommandParser
-from fairseq_kernels.experiments.results import append
 from fairseq_kernels.fused.matrix_products import word_blocks
 from fairseq_kernels.kernels import PAPER_KERNELS
 from fairseq_kernels.kernels.spec import parse_kernels
@@ -49,10 +44,8 @@ def product_step(components: int, tokens: int, words: int, dim: int, onednn: boo
     matrix, grad_matrix = torch.randn(words, dim), torch.zeros(words, dim)
     rows, scores = torch.randn(CHUNK, dim), torch.randn(CHUNK, words)
 
-    def multiply(left, right):
-        if onednn:
-            return torch.ops.mkldnn._linear_pointwise(left.contiguous(), right.T.contiguous(), None, "none", [], "")
-        return left @ right
+    def multiply(left, right):  # oneDNN's
+        return torch.ops.mkldnn._linear_pointwise(left.contiguous(), right.T.contiguous(), None, "none", [], "")
 
     def step():
         for start in range(0, components * tokens, CHUNK):
@@ -102,12 +95,10 @@ def measure(name: str, kernels: str, args: argparse.Namespace) -> Dict:
 
 
 def main() -> None:
-    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmarks.options(__doc__)
     parser.add_argument("--only", nargs="+", metavar="KERNELS", help="these mixtures")
-    for name, default in (("tokens", 1024), ("words", 30_000), ("dim", 512), ("rounds", 3)):
+    for name, default in (("tokens", 1024), ("words", 30_000), ("dim", 512)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
-    parser.add_argument("--threads", type=int, help="default: torch's own choice")
-    parser.add_argument("--out", type=Path, help="a JSON file, which gets the record after its others")
     args = parser.parse_args()
     for name in ("tokens", "words", "dim", "rounds"):
         if getattr(args, name) < 1:
@@ -120,9 +111,8 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     if args.out:
-        command = shlex.join(["python", "scripts/benchmark_limit.py", *sys.argv[1:]])
         sizes = {"tokens": args.tokens, "words": args.words, "dim": args.dim}
-        append(args.out, {"command": command, **sizes, "made": provenance(args.threads), "rows": rows})
+        benchmarks.keep(args.out, args.threads, **sizes, rows=rows)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,16 @@ Seconds are those of the fastest step. Memory is the peak of the process over it
 the layer built and one step done (on a GPU: of torch's allocations).
 """
 
-import argparse
-import shlex
-import sys
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional
 
+import benchmarks
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
-from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.analysis.plotting import file_pyplot
-from fairseq_kernels.errors import CommandParser, one_line_errors
-from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 LEARNING_RATE = 1e-3
@@ -206,32 +201,6 @@ class Setting(NamedTuple):
     dim: int
 
 
-def measure(settings: List[Setting], rounds: int, steps: int, threads: Optional[int], device: str, dtype: str):
-    """Every setting in turn, ``rounds`` times: a row each, with all steps' seconds; what can't run has an error."""
-    rows = {setting: {**setting._asdict(), "steps": [], "mebibytes": None} for setting in settings}
-    for round_ in range(rounds):
-        for setting, row in rows.items():
-            if "error" in row:
-                continue
-            try:
-                result = measured(
-                    build_step, {**setting._asdict(), "device": device, "dtype": dtype}, steps, threads, device
-                )
-            except RuntimeError as error:
-                row["error"] = str(error)
-                print(f"round {round_ + 1}: {setting.implementation}: {error}", file=sys.stderr)
-                continue
-            row["steps"] += [round(second, 5) for second in result["seconds"]]
-            row["seconds"] = min(row["steps"])
-            if result["mebibytes"] is not None:
-                row["mebibytes"] = round(max(row["mebibytes"] or 0, result["mebibytes"]), 1)
-            print(
-                f"round {round_ + 1}: {describe(setting)}: {min(result['seconds']):.3f} s, {row['mebibytes']} MiB",
-                file=sys.stderr,
-            )
-    return rows
-
-
 def describe(setting: Setting) -> str:
     return f"{setting.implementation}, N = {setting.tokens:,}, V = {setting.words:,}, d = {setting.dim}"
 
@@ -293,27 +262,21 @@ def sweep_settings(axis: str, tokens: int, words: int, dim: int) -> Dict[Setting
 
 
 def main() -> None:
-    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmarks.options(__doc__, "folder for the plots and output_layer.json, which gets the record")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these implementations alone, at one size")
     parser.add_argument("--tokens", type=int, default=4096, help="N for --only (the table has its own)")
     parser.add_argument("--words", type=int, default=30_000, help="V")
     parser.add_argument("--dim", type=int, default=512, help="d")
     parser.add_argument("--sweep", action="store_true", help="also measure against K, V and N, and plot")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="steps a round, after one to warm up")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
-    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
-    parser.add_argument(
-        "--out", type=Path, help="folder for the plots and output_layer.json, which gets the record after its others"
-    )
     args = parser.parse_args()
     for name in ("tokens", "words", "dim", "rounds", "steps"):
         if getattr(args, name) < 1:
             parser.error(f"--{name} {getattr(args, name)} is not allowed: give 1 or more")
     if args.out:
-        with one_line_errors():
-            load(args.out / "output_layer.json")  # a damaged file is told before the measurement
+        benchmarks.check(args.out / "output_layer.json")
     comparisons = COMPARISONS + (ON_CUDA if args.device != "cpu" else [])
     if args.only:
         settings = [Setting(name, args.tokens, args.words, args.dim) for name in args.only]
@@ -322,22 +285,17 @@ def main() -> None:
         settings = [Setting(name, tokens, args.words, args.dim) for name, tokens in dict.fromkeys(sides)]
     sweeps = {axis: sweep_settings(axis, 1024, args.words, args.dim) for axis in SWEEPS} if args.sweep else {}
     settings = list(dict.fromkeys([*settings, *(setting for sweep in sweeps.values() for setting in sweep)]))
-    rows = measure(settings, args.rounds, args.steps, args.threads, args.device, args.dtype)
+    rows, own = {setting: setting._asdict() for setting in settings}, {"device": args.device, "dtype": args.dtype}
+    named = {describe(setting): (row, {**setting._asdict(), **own}) for setting, row in rows.items()}
+    benchmarks.in_turn(build_step, named, args)
     ratios = compare(rows, comparisons, args.words, args.dim)
     show(list(rows.values()), ratios)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         for axis, sweep in sweeps.items():
             plot([{**rows[setting], **labels} for setting, labels in sweep.items()], axis, args.out / f"{axis}.svg")
-        record = {
-            "command": shlex.join(["python", "scripts/benchmark_output_layer.py", *sys.argv[1:]]),
-            "device": args.device,
-            "dtype": args.dtype,
-            "made": provenance(args.threads),
-            "comparisons": ratios,
-            "rows": list(rows.values()),
-        }
-        append(args.out / "output_layer.json", record)
+        record = {**own, "comparisons": ratios, "rows": list(rows.values())}
+        benchmarks.keep(args.out / "output_layer.json", args.threads, **record)
 
 
 if __name__ == "__main__":

@@ -13,23 +13,19 @@ Each runs in a process of its own: fairseq's trainer, forward to update, on the 
 rows in turn. Memory is the peak of the process over its level just before the steps, one step done.
 """
 
-import argparse
 import contextlib
 import io
 import itertools
 import logging
 import os
-import shlex
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
+import benchmarks
 import torch
 
-from fairseq_kernels.analysis.measurement import measured, provenance
-from fairseq_kernels.errors import CommandParser, one_line_errors
-from fairseq_kernels.experiments.results import append, load
 from fairseq_kernels.layer_names import CRITERIONS
 
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
@@ -109,7 +105,7 @@ def dictionary_folder(folder: str, words: int) -> str:
 
 
 def main() -> None:
-    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmarks.options(__doc__)
     parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
     parser.add_argument("--optimizers", nargs="+", default=["adam"], help="for every row: adam, fused_adamw, ...")
     parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")
@@ -117,60 +113,45 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512, help="of embeddings, LSTM and contexts")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=35)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5, help="steps a round, after one to warm up")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="", choices=["", "fp16", "amp"])
-    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
-    parser.add_argument("--out", type=Path, help="JSON file, gets the record after its others")
     args = parser.parse_args()
     if args.data and not os.path.isfile(os.path.join(args.data, "dict.txt")):
         parser.error(f"--data {args.data} has no dict.txt; give the data-bin folder that prepare-swb.sh made")
     if args.out:
-        with one_line_errors():
-            load(args.out)  # a damaged file is told before the measurement
+        benchmarks.check(args.out)
     tokens, results = args.batch_size * args.length, []
     model = [*MODEL, *(word for option in SIZES for word in (option, str(args.dim)))]
     with tempfile.TemporaryDirectory() as folder:
         folders = [args.data] if args.data else [dictionary_folder(folder, words) for words in args.words]
-        rows = [
-            {"words": Path(data).name, "data": data, "row": row, "optimizer": optimizer, "seconds": []}
-            for data, row, optimizer in itertools.product(folders, args.rows, args.optimizers)
-        ]
-        for row in rows:
-            row["label"] = f"{row['row']}, {row['optimizer']}" if len(args.optimizers) > 1 else row["row"]
-        for round_ in range(args.rounds):
-            for row in rows:
-                settings = {name: row[name] for name in ("row", "optimizer", "data")}
-                settings.update(real=bool(args.data), device=args.device, precision=args.precision, model=model)
-                settings.update(batch=args.batch_size, length=args.length)
-                result = measured(build_step, settings, args.steps, args.threads, args.device)
-                row["seconds"] += result["seconds"]
-                row["mebibytes"] = max(row.get("mebibytes", 0), result["mebibytes"] or 0) or None
-                best = min(result["seconds"])
-                print(f"round {round_ + 1}: {row['words']} {row['label']}: {best:.3f} s", file=sys.stderr)
+        rows, shared = {}, {"real": bool(args.data), "device": args.device, "precision": args.precision, "model": model}
+        shared.update(batch=args.batch_size, length=args.length)
+        for data, row, optimizer in itertools.product(folders, args.rows, args.optimizers):
+            label = f"{row}, {optimizer}" if len(args.optimizers) > 1 else row
+            own = {"row": row, "optimizer": optimizer, "data": data}
+            rows[f"{Path(data).name} {label}"] = {"words": Path(data).name, "row": label}, {**own, **shared}
+        benchmarks.in_turn(build_step, rows, args)
+    rows = [row for row, _ in rows.values()]
+    for row in rows:
+        if "error" in row:
+            sys.exit(row["error"])
     print(f"{'V':>10} {'row':24} {'words/s':>9} {'ratio':>6} {'MiB':>7} {'ratio':>6}")
     for row in rows:
         first = next(other for other in rows if other["words"] == row["words"])
-        best = min(row["seconds"])
-        result = {"words": row["words"], "row": row["label"], "words_per_second": round(tokens / best)}
-        result["speed_ratio"] = round(min(first["seconds"]) / best, 3)
-        result["mebibytes"] = row["mebibytes"] and round(row["mebibytes"], 1)
+        result = {"words": row["words"], "row": row["row"], "words_per_second": round(tokens / row["seconds"])}
+        result["speed_ratio"] = round(first["seconds"] / row["seconds"], 3)
+        result["mebibytes"] = row["mebibytes"]
         result["memory_ratio"] = row["mebibytes"] and round(row["mebibytes"] / first["mebibytes"], 3)
-        result["steps"] = [round(second, 4) for second in row["seconds"]]
+        result["steps"] = row["steps"]
         results.append(result)
         print(
             f"{result['words']:>10} {result['row']:24} {result['words_per_second']:9,} {result['speed_ratio']:6.2f} "
             f"{result['mebibytes'] or float('nan'):7,.0f} {result['memory_ratio'] or float('nan'):6.2f}"
         )
     if args.out:
-        record = {
-            "command": shlex.join(["python", "scripts/benchmark_training.py", *sys.argv[1:]]),
-            "settings": {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": model},
-            "made": provenance(args.threads),
-            "rows": results,
-        }
-        append(args.out, record)
+        settings = {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": model}
+        benchmarks.keep(args.out, args.threads, settings=settings, rows=results)
 
 
 if __name__ == "__main__":

@@ -61,17 +61,8 @@ EOF
         || die "installing $missing failed: $(tail -n 1 "$ROOT/.venv.log"); the whole log is in $ROOT/.venv.log"
 }
 
-# need_option NAME VALUE: an option's value must be there.
-need_option() { [ $# -ge 2 ] && [ -n "$2" ] || die "$1 needs a value"; }
-
-# usage [FIRST LAST]: the script's head (or those lines of it), without its comment marks.
-usage() {
-    local line number=0
-    while IFS= read -r line && [ "${line:0:1}" = "#" ]; do
-        number=$((number + 1))
-        [ $number -lt "${1:-2}" ] || [ $number -gt "${2:-$number}" ] || { line=${line#\#}; printf '%s\n' "${line# }"; }
-    done <"${HELP_OF:-$0}"
-}
+# usage: the script's head without its comment marks.
+usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' <"${HELP_OF:-$0}"; }
 
 # help_asked ARGUMENTS...: the script's head, and its end, where --help is among them or nothing is given.
 help_asked() {

@@ -9,10 +9,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
-out=checkpoints/results/figure1.svg
-options=()
-for word in "$@"; do
-    [ "$word" = --publish ] && out=$ROOT/results/figure1.svg || options+=("$word")
-done
-mkdir -p "$(dirname "$out")"
-module analysis.kernel_graphs --out "$out" ${options[@]+"${options[@]}"}
+module analysis.kernel_graphs "$@"

@@ -12,5 +12,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
-find_python
-exec "$PY" -W ignore -m fairseq_kernels.experiments.report "$@"
+module experiments.report "$@"

@@ -26,7 +26,7 @@ VENV=$ROOT/.venv
 PY=$VENV/bin/python
 case "${1:-}" in
     "") ;;
-    -h | --help) usage 2 18; exit 0 ;;
+    -h | --help) usage; exit 0 ;;
     *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)" ;;
 esac
 if [ -n "${PYTHON_BIN:-}" ]; then

@@ -10,7 +10,7 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
-    -h | --help) usage 2 9; exit 0 ;;
+    -h | --help) usage; exit 0 ;;
     --fast) shift; set -- tests/options tests/numerics "$@" ;;
 esac
 bash "$ROOT/scripts/setup.sh"

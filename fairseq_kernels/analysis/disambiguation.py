@@ -18,7 +18,7 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import scipy.stats
@@ -32,6 +32,9 @@ from .markdown import escaped, markdown_table
 from .reading import Reading, read
 
 SIZE = 5  # words in a cluster
+VOCABULARY = 2000  # the clusters' words are among this many most frequent ones
+EXAMPLES = 5  # sentences in each direction
+SEED = 1  # of the bootstrap and of the random clusters
 NEIGHBOURS = 20  # words of about the same frequency
 CHUNK = 512  # positions whose V log-probabilities are in memory at a time
 RESAMPLES = 10_000
@@ -188,18 +191,12 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
     return records
 
 
-def lin_clusters(reading: Reading, model: str, size: int, number: Optional[int], vocabulary: int) -> Tensor:
-    """:func:`clusters` of a lin model's frequent words; by default of half of them."""
+def lin_clusters(reading: Reading, model: str) -> Tensor:
+    """:func:`clusters` of half of a lin model's frequent words."""
     if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
         raise mistake(f"{model} is not a model with the kernel lin alone, whose word vectors make the clusters")
-    candidates = frequent_words(reading.dictionary, vocabulary)
-    number = number or max(1, len(candidates) // (2 * size))
-    if number * size > len(candidates):
-        raise mistake(
-            f"{number} clusters of {size} words don't fit the {len(candidates)} most frequent words; give a "
-            "larger text"
-        )
-    return clusters(reading.layer.weight, candidates, size, number)
+    candidates = frequent_words(reading.dictionary, VOCABULARY)
+    return clusters(reading.layer.weight, candidates, SIZE, max(1, len(candidates) // (2 * SIZE)))
 
 
 def summary(reading: Reading, checkpoint: Path, own: Answers, own_random: Answers) -> Dict:
@@ -214,25 +211,12 @@ def summary(reading: Reading, checkpoint: Path, own: Answers, own_random: Answer
 
 
 @torch.no_grad()
-def compare(
-    data: Path,
-    checkpoints: Dict[str, Path],
-    split: str = "test",
-    size: int = SIZE,
-    number: Optional[int] = None,
-    vocabulary: int = 2000,
-    examples: int = 5,
-    seed: int = 1,
-) -> Dict:
+def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Dict:
     """Compares language models with the first of them, the baseline, which has the kernel lin alone.
 
     Args:
         data: data-bin folder.
         checkpoints: by the models' names.
-        size, number: of the clusters; see :func:`clusters`. By default they take half of ``vocabulary``.
-        vocabulary: the clusters' words are among this many most frequent ones.
-        examples: sentences in each direction.
-        seed: of the bootstrap and of the random clusters.
 
     Returns:
         A record. Each of its ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
@@ -241,11 +225,11 @@ def compare(
         where the other is wrong, ``alone_right``: how often, and examples.
 
     Raises:
-        SystemExit: one line: models that can't be read or compared, or settings that don't fit the data.
+        SystemExit: one line: models that can't be read or compared.
     """
     baseline, *others = checkpoints
     first = read(checkpoints[baseline], data, split)
-    groups = lin_clusters(first, f"{baseline}={checkpoints[baseline]}", size, number, vocabulary)
+    groups = lin_clusters(first, f"{baseline}={checkpoints[baseline]}")
     asked = questions(first, groups)
     lines = len(asked.lines.unique())
     if lines < 2:
@@ -254,7 +238,7 @@ def compare(
             "give a larger text"
         )
     counts = torch.tensor(first.dictionary.count)
-    asked_random = questions(first, shuffled(groups, counts, seed))  # at the same positions: the words are the same
+    asked_random = questions(first, shuffled(groups, counts, SEED))  # at the same positions: the words are the same
     reference, reference_random = answers(first, asked), answers(first, asked_random)
     models = {baseline: summary(first, checkpoints[baseline], reference, reference_random)}
     for name in others:
@@ -268,17 +252,17 @@ def compare(
         pairs = (own, reference), (own_random, reference_random)
         models[name] = {
             **summary(reading, checkpoints[name], own, own_random),
-            "gain_beyond_random": gain_beyond_random(*pairs, asked.lines, seed),
+            "gain_beyond_random": gain_beyond_random(*pairs, asked.lines, SEED),
             "differences": {
-                "accuracy": difference(own.right, reference.right, asked.lines, seed),
-                "log_likelihood": difference(own.log_likelihood, reference.log_likelihood, asked.lines, seed),
+                "accuracy": difference(own.right, reference.right, asked.lines, SEED),
+                "log_likelihood": difference(own.log_likelihood, reference.log_likelihood, asked.lines, SEED),
             },
-            "alone_right": disagreements(first, asked, {baseline: reference, name: own}, examples),
+            "alone_right": disagreements(first, asked, {baseline: reference, name: own}, EXAMPLES),
         }
     return {
         "data": str(data),
         "split": split,
-        "settings": {"size": size, "vocabulary": vocabulary, "similarity": "inner", "seed": seed},
+        "settings": {"size": SIZE, "vocabulary": VOCABULARY, "similarity": "inner", "seed": SEED},
         "resamples": RESAMPLES,
         "confidence": CONFIDENCE,
         "words": len(first.words),

@@ -20,6 +20,7 @@ from .plotting import file_pyplot
 
 DISTANCE_KERNELS = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
 POINTS = 100
+PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "figure1.svg"
 EXPONENTS = {"distance": 1, "square": 2}  # x = ||W_v - h||^exponent
 
 
@@ -91,7 +92,9 @@ def main() -> None:
     parser.add_argument(
         "--over", choices=EXPONENTS, default="distance", help="graphs over and gradients by the distance or its square"
     )
-    parser.add_argument("--out", type=Path, default=Path("results/figure1.svg"), help=".svg or .png; a .json beside it")
+    default = Path("checkpoints/results/figure1.svg")
+    parser.add_argument("--out", type=Path, default=default, help=".svg or .png; a .json beside it")
+    parser.add_argument("--publish", action="store_const", dest="out", const=PUBLISHED, help="as the one in results/")
     args = parser.parse_args()
     if not 0 < args.max_distance < math.inf:
         parser.error(f"--max-distance {args.max_distance:g} is not allowed: give a number > 0")

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
@@ -29,20 +30,14 @@ def measured(
     """
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
     context.set_forkserver_preload(["torch", "fairseq_kernels"])
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(sender, build, arguments, steps, threads, device))
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"{build.__name__} with {arguments} ended with exit code {process.exitcode}") from None
-    finally:
-        process.join()
+    with ProcessPoolExecutor(1, context) as process:
+        try:
+            return process.submit(_measure, build, arguments, steps, threads, device).result()
+        except Exception as error:
+            raise RuntimeError(f"{build.__name__} with {arguments} failed: {error!r}") from error
 
 
-def _measure(sender, build, arguments, steps, threads, device):
+def _measure(build, arguments, steps, threads, device):
     if threads:
         torch.set_num_threads(threads)
     torch.manual_seed(1)
@@ -56,7 +51,7 @@ def _measure(sender, build, arguments, steps, threads, device):
         if device != "cpu":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    sender.send({"seconds": seconds, "mebibytes": memory.above_start()})
+    return {"seconds": seconds, "mebibytes": memory.above_start()}
 
 
 class ResidentMemory:

@@ -37,15 +37,6 @@ def learned_values(state: Dict[str, Tensor]) -> Dict[str, float]:
     return values
 
 
-def training_seconds(checkpoint: Path) -> float:
-    """How long its training took in all, interruptions left out.
-
-    Raises:
-        SystemExit: as :func:`model_state`.
-    """
-    return load(checkpoint)["extra_state"]["previous_training_time"]
-
-
 def updates(checkpoint: Path) -> int:
     """How many its training had made.
 

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # what a cut line has of one is none
 KINDS = re.compile(r" \| INFO \| (train_inner|train|valid) \| (.*)")
@@ -18,19 +18,14 @@ def read_record(line: str) -> Optional[Tuple[str, Dict[str, float]]]:
     return (match[1], values) if math.isfinite(values.get("num_updates", math.nan)) else None
 
 
-def read_records(path: Path) -> Iterator[Tuple[str, Dict[str, float]]]:
-    """Those of a log.
+def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
+    """``curves[statistic][update]`` of one kind of record in a log, in the order of updates.
 
     A run that was interrupted and resumed repeats some updates: the later record is the one that counts.
     """
-    return filter(None, map(read_record, Path(path).read_text(errors="replace").splitlines()))
-
-
-def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
-    """``curves[statistic][update]`` of one kind of record, in the order of updates."""
     curves: Dict[str, Dict[int, float]] = {}
-    for record_kind, values in read_records(path):
-        if record_kind == kind:
-            for name, value in values.items():
-                curves.setdefault(name, {})[int(values["num_updates"])] = value
+    for record in map(read_record, Path(path).read_text(errors="replace").splitlines()):
+        if record and record[0] == kind:
+            for name, value in record[1].items():
+                curves.setdefault(name, {})[int(record[1]["num_updates"])] = value
     return {name: dict(sorted(curve.items())) for name, curve in curves.items()}

@@ -15,7 +15,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from filelock import FileLock
 
 from ..analysis.measurement import commit, provenance
-from ..analysis.model_state import learned_values, model_state, training_seconds, updates
+from ..analysis.model_state import learned_values, load, model_state, updates
 from ..analysis.training_log import read_curves
 from ..word_counts import unigram_perplexities
 from . import training
@@ -204,7 +204,8 @@ class Run:
         threads = os.environ.get("OMP_NUM_THREADS", "")
         origin = provenance(int(threads) if threads.isdigit() else None)
         origin.update(begun, updates=max(valid["loss"]))
-        origin["seconds"] = round(training_seconds(self.folder / "checkpoint_last.pt"), 1)
+        last = load(self.folder / "checkpoint_last.pt")  # knows how long it took in all, interruptions left out
+        origin["seconds"] = round(last["extra_state"]["previous_training_time"], 1)
         trained = self.trained_how(training, best)
         metrics = [{**metric, **trained} for metric in metrics]
         return {"metrics": metrics, "provenance": origin, "curves": curves(training, valid)}

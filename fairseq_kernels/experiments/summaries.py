@@ -2,7 +2,7 @@
 
 import functools
 import math
-import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -12,6 +12,7 @@ import pandas
 
 from ..analysis.bleu import lines_of
 from . import statistics, tables
+from .profiles import option_value
 from .results import load
 from .searched import SEARCHED, row_options
 
@@ -91,8 +92,7 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     """
     figures = pandas.DataFrame([{**entry.get("provenance", {}), **entry, "entry": entry} for entry in entries])
     figures = figures.reindex(columns=figures.columns.union(OPTIONAL, sort=False))
-    rates = (re.findall(r"--lr[ =]([\d.e-]+)(?:\s|$)", str(arguments)) for arguments in figures.arguments)
-    figures["learning_rate"] = [rate[-1] if rate else None for rate in rates]  # the last one counts
+    figures["learning_rate"] = [option_value(shlex.split(str(words)), "--lr") for words in figures.arguments]
     figures["minutes"] = pandas.to_numeric(figures.seconds) / 60
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)

@@ -267,7 +267,14 @@ def test_a_gain_that_is_everywhere_is_none_beyond_random_clusters(values):
 
 # the whole comparison
 
-SETTINGS = {"size": 3, "number": 4, "vocabulary": 20, "examples": 2}
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Three clusters of three among twenty words."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("SIZE", 3), ("VOCABULARY", 20), ("EXAMPLES", 2)):
+            patch.setattr(module, name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -283,14 +290,14 @@ def checkpoints(lin_lm, mixture_lm):
 
 @pytest.fixture(scope="module")
 def record(lm_data, checkpoints):
-    return compare(lm_data, checkpoints, **SETTINGS)
+    return compare(lm_data, checkpoints)
 
 
 def test_record(record, lm_data, checkpoints):
     """Accuracy, log-likelihood and perplexity of each model, from its probabilities of all words."""
     clusters = record["clusters"]
     cluster_of = {word: cluster for cluster in clusters for word in cluster}
-    assert [len(cluster) for cluster in clusters] == [3] * 4 and len(cluster_of) == 12
+    assert [len(cluster) for cluster in clusters] == [3] * 3 and len(cluster_of) == 9
     for name, checkpoint in checkpoints.items():
         reading = read(checkpoint, lm_data)
         names = reading.dictionary.symbols
@@ -317,7 +324,7 @@ def test_record(record, lm_data, checkpoints):
 def test_clusters_of_the_first_model(record, lin_lm):
     model, task = load(lin_lm.folder)
     weight = model.decoder.output_projection.weight.detach()
-    actual = clusters(weight, torch.arange(4, 24), 3, 4)
+    actual = clusters(weight, torch.arange(4, 24), 3, 3)
     assert record["clusters"] == [[task.dictionary[word] for word in cluster] for cluster in actual]
 
 
@@ -377,14 +384,12 @@ def test_markdown_keeps_words():
 def test_mistakes(tmp_path, lm_data, stock_lm, checkpoints):
     (tmp_path / "text.pt").write_text("no checkpoint")
     lin, mix = checkpoints["lin"], checkpoints["mix"]
-    few = {"size": 3, "number": 4}
     for models, options, said in (
-        ({"lin": lin, "mix": mix}, {"number": 200}, ["200 clusters of 5 words", "20 most frequent"]),
-        ({"mix": mix, "lin": lin}, few, [f"mix={mix}", "kernel lin alone"]),
-        ({"lin": lin, "mix": tmp_path / "none.pt"}, few, ["none.pt", "not found"]),
-        ({"lin": lin, "mix": tmp_path / "text.pt"}, few, ["text.pt", "checkpoint"]),
-        ({"lin": lin, "stock": stock_lm.last}, few, ["checkpoint_last.pt", "fairseq's own model"]),
-        ({"lin": lin, "mix": mix}, {**few, "split": "dev"}, ["dev.idx", str(lm_data)]),
+        ({"mix": mix, "lin": lin}, {}, [f"mix={mix}", "kernel lin alone"]),
+        ({"lin": lin, "mix": tmp_path / "none.pt"}, {}, ["none.pt", "not found"]),
+        ({"lin": lin, "mix": tmp_path / "text.pt"}, {}, ["text.pt", "checkpoint"]),
+        ({"lin": lin, "stock": stock_lm.last}, {}, ["checkpoint_last.pt", "fairseq's own model"]),
+        ({"lin": lin, "mix": mix}, {"split": "dev"}, ["dev.idx", str(lm_data)]),
     ):
         with pytest.raises(SystemExit) as ended:
             compare(lm_data, models, **options)
@@ -401,11 +406,11 @@ def test_other_dictionary(monkeypatch, lm_data, checkpoints):
 
     monkeypatch.setattr(module, "read", other)
     with pytest.raises(SystemExit, match="mix=.* has another dictionary than lin="):
-        compare(lm_data, {name: checkpoints[name] for name in ("lin", "mix")}, **SETTINGS)
+        compare(lm_data, {name: checkpoints[name] for name in ("lin", "mix")})
 
 
 def test_too_few_lines(monkeypatch, lm_data, checkpoints):
     none = torch.zeros(0, dtype=torch.long)
     monkeypatch.setattr(module, "questions", lambda *_: Questions(none, none, none.view(0, 3), none))
     with pytest.raises(SystemExit, match="0 lines of test .* give a larger text"):
-        compare(lm_data, {"lin": checkpoints["lin"]}, **SETTINGS)
+        compare(lm_data, {"lin": checkpoints["lin"]})

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,3 +100,11 @@ def test_mistakes(name, monkeypatch, capsys, tmp_path):
     line = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else ended.value.code
     assert all(part in line for part in said), line
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_takes_a_file(tmp_path):
+    script = Path(__file__).resolve().parents[2] / "scripts" / "figure1.sh"
+    command = ["bash", script, "--kernels", "rbf,log", "--out", tmp_path / "new" / "figure.svg"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHON_BIN": sys.executable})
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"figure.svg", "figure.json"}

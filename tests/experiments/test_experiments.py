@@ -316,7 +316,7 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     """fairseq may have chosen it by another value than perplexity."""
     valid = {"loss": {10: 5.0, 20: 4.0}, "ppl": {10: 30.0, 20: 31.0}, "pi_lin": {10: 0.1, 20: 0.9}}
     monkeypatch.setattr(runs, "read_curves", lambda log, kind: valid if kind == "valid" else {})
-    monkeypatch.setattr(runs, "training_seconds", lambda checkpoint: 1.0)
+    monkeypatch.setattr(runs, "load", lambda checkpoint: {"extra_state": {"previous_training_time": 1.0}})
     monkeypatch.setattr(runs, "updates", lambda checkpoint: {"checkpoint_best.pt": 20}[checkpoint.name])
     monkeypatch.setattr(runs, "model_state", lambda checkpoint: {})
     (tmp_path / "train.log").write_text("num. shared model params: 3,540 (num. trained: 3,540)\n")
