@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
-from fairseq_kernels.errors import CommandParser  # noqa: E402, F401
+from fairseq_kernels.errors import CommandParser, Once  # noqa: E402, F401
 
 SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes

@@ -21,6 +21,7 @@ from common import (
     TEXT_RULES,
     CommandParser,
     InputError,
+    Once,
     Stages,
     binarise,
     build_dictionary,
@@ -354,8 +355,8 @@ def main():
     for side in ("source", "target"):
         add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
     for split in SPLITS:
-        add(f"--{split}", required=True, metavar="PREFIX", help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both "
-            "languages, a sentence a line")
+        add(f"--{split}", required=True, metavar="PREFIX", action=Once, help=f"{split} text: PREFIX.LANG or "
+            "PREFIX.LANG.gz of both languages, a sentence a line")
     add("--tokenized", action="store_true", help="the text is in Moses tokens already (default: raw text)")
     add("--lower", action="store_true", help="make the text lower case")
     add("--max-ratio", type=float, metavar="R", help="drop training pairs of which one side has more than R times the "

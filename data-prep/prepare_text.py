@@ -13,6 +13,7 @@ from common import (
     TEXT_RULES,
     CommandParser,
     InputError,
+    Once,
     Stages,
     atomic_write,
     binarise,
@@ -165,7 +166,7 @@ def prepare_corpus(program, description, names, known):
 def main():
     parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", required=True, metavar="FILE",
+        parser.add_argument(f"--{split}", required=True, metavar="FILE", action=Once,
                             help=f"{split} text, a sentence a line; blank lines stay, as line ends alone")
     add_lower(parser)
     args = parser.parse_args()

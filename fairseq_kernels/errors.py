@@ -103,7 +103,7 @@ def short_errors(parser: ArgumentParser) -> None:
 
 
 class Once(Action):
-    """Stores an option's value; a second one is a mistake, where argparse forgets the first."""
+    """Stores the value of an option that names a file: a second one is a mistake, where argparse forgets the first."""
 
     namespace = None
 
@@ -115,11 +115,10 @@ class Once(Action):
 
 
 class CommandParser(ArgumentParser):
-    """For our own commands: options in full and once, mistakes in one line that names the command."""
+    """For our own commands: options in full, mistakes in one line that names the command."""
 
     def __init__(self, **settings):
         super().__init__(allow_abbrev=False, **settings)
-        self.register("action", None, Once)
 
     def error(self, message: str) -> NoReturn:
         usage = f"; usage: {self.usage}" if self.usage and "arguments are required" in message else ""

@@ -273,8 +273,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.usage = f"bash scripts/table.sh {name} DATA... [options] (--help tells more)"
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}), default=default_profile())
-    parser.add_argument("--rows", nargs="+", default=[])
-    parser.add_argument("--seeds", nargs="+", default=["1"])
+    parser.add_argument("--rows", nargs="+", action="extend", default=[])
+    parser.add_argument("--seeds", nargs="+", action="extend", default=[])
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--save-dir", type=Path, default=Path("checkpoints") / "tables")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -284,7 +284,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workflow-profile", type=Path)
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
     args.program = parser.prog
-    args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds))
+    args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds or "1"))
     if not (seeds and all(seed.isdigit() and 0 < int(seed) < SEEDS for seed in seeds)):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers from 1 to {SEEDS - 1}, as --seeds 1 2 3")
     args.seeds = [int(seed) for seed in seeds]

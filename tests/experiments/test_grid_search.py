@@ -77,7 +77,9 @@ class Searched:
         return yaml.safe_load(self.searched.read_text())["toy/cpu/log"]
 
     def process(self, *options) -> multiprocessing.Process:
-        process = multiprocessing.get_context("fork").Process(target=main, args=(self.arguments(*options),))
+        self.running = process = multiprocessing.get_context("fork").Process(
+            target=main, args=(self.arguments(*options),)
+        )
         process.start()
         return process
 
@@ -88,6 +90,7 @@ class Searched:
 
     def until_trained(self, number: int) -> None:
         while len(self.points()) < number:
+            assert self.running.is_alive()
             time.sleep(0.02)
 
 

@@ -257,7 +257,7 @@ def test_threads(lm_data, tmp_path):
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),
         (["table", "tabel1", "{lm}"], ["'tabel1'", "table1"]),
         (["table", "table1", "{lm}", "--row", "lin"], ["table1.sh: error: unknown option --row; did you mean --rows?"]),
-        (["table", "table1", "{lm}", "--rows", "lin", "--rows", "pol"], ["--rows is given twice"]),
+        (["table", "table1", "{lm}", "--rows", "lin", "--rows", "nil"], ["'nil'", "unigram"]),
         (["table", "table1", "{lm}", "--seeds", "1", "4294967296"], ["--seeds 1 4294967296", "1 to 4294967295"]),
         (["table", "table1", "{lm}", "{lm}"], ["two corpora are called "]),
         (["train_lm", "--kernels", "lin", "{lm}", "--save-dir", "{tmp}/a"], ["lin is not found; give DATA first"]),
