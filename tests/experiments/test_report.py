@@ -136,6 +136,14 @@ def test_holm_counts_all_of_a_profile_s_comparisons(results):
     )
 
 
+def test_word_similarity_is_tested_too(results):
+    """Though it is of no split of the text."""
+    values = (("lin", 1, 0.1), ("lin", 2, 0.11), ("mog", 1, 0.2), ("mog", 2, 0.21))
+    figures = [figure(name, value, metric="simlex", split="SimLex-999", seed=seed) for name, seed, value in values]
+    notes = results(figures)[0].parts[0].notes
+    assert "word similarity (SimLex-999) (t test" in notes[-1] and "above lin: mog" in notes[-1]
+
+
 def test_costs_and_learned_values(results):
     """Of newer figures; the last --lr counts."""
     costs = {"parameters": 1896832, "words_per_second": 4052.4, "train_ppl": 41.26}
