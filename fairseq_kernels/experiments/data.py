@@ -71,8 +71,9 @@ class Corpus:
         Raises:
             ValueError: fairseq's options ask for another direction than that of parallel text.
         """
+        target = self.target("train") or self.target()
         for name in ("--target-lang", "-t"):
-            target, wanted = self.target("train") or self.target(), option_value(options, name)
+            wanted = option_value(options, name)
             if self.kind == "mt" and target and wanted not in (None, target):
                 raise ValueError(
                     f"{name} {wanted}: {self.folder} was prepared for translation to {target}; prepare it with "

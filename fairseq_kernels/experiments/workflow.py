@@ -284,7 +284,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workflow-profile", type=Path)
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
     args.program = parser.prog
-    args.rows, seeds = ([word for given in words for word in given.split()] for words in (args.rows, args.seeds or "1"))
+    args.rows, seeds = (" ".join(words).split() for words in (args.rows, args.seeds or ["1"]))
     if not (seeds and all(seed.isdigit() and 0 < int(seed) < SEEDS for seed in seeds)):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers from 1 to {SEEDS - 1}, as --seeds 1 2 3")
     args.seeds = [int(seed) for seed in seeds]

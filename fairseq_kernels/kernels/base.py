@@ -188,13 +188,14 @@ class Kernel(nn.Module):
         """S before scaling, (N, V), from the products (N, V), word terms (V,) and context terms (N, 1)."""
         raise NotImplementedError(f"{type(self).__name__} has no similarity(products, words, contexts)")
 
-    def checked_terms(self, method: str, vectors: Tensor, shape: Tuple[int, ...]) -> Tuple[Tensor, ...]:
-        """:meth:`word_terms` or :meth:`context_terms`. Without its comma a tuple of one would be taken for V numbers.
+    def checked_terms(self, method: str, vectors: Tensor) -> Tuple[Tensor, ...]:
+        """``word_terms`` or ``context_terms`` of the vectors: without its comma, a tuple of one would pass for V.
 
         Raises:
-            TypeError: no tuple of tensors of this shape.
+            TypeError: no tuple of tensors of the shape that the method's docstring gives.
         """
         terms = getattr(self, method)(vectors)
+        shape = (vectors.size(0), 1) if method == "context_terms" else (vectors.size(0),)
         if not isinstance(terms, (tuple, list)) or any(getattr(term, "shape", None) != shape for term in terms):
             raise TypeError(
                 f"{type(self).__name__}.{method} must return a tuple of tensors {shape}, not {described(terms)}"
@@ -232,8 +233,8 @@ class Kernel(nn.Module):
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""
         products = [query @ weight[:, columns].T for query, columns in self.queries(contexts)]
-        words = self.checked_terms("word_terms", weight, (weight.size(0),))
-        return self.scores(products, words, self.checked_terms("context_terms", contexts, (contexts.size(0), 1)))
+        words, terms = self.checked_terms("word_terms", weight), self.checked_terms("context_terms", contexts)
+        return self.scores(products, words, terms)
 
     def extra_repr(self) -> str:
         fixed = [f"{name}={value:g}" for name, value in self._fixed.items()]

@@ -74,10 +74,10 @@ class OutputLayer(nn.Module):
         self, embed_dim: int, num_embeddings: int, kind: str, settings: str, memory_budget: Optional[int] = None
     ):
         super().__init__()
-        given = {"embed_dim": embed_dim, "num_embeddings": num_embeddings, "memory_budget": memory_budget}
-        for name, value in given.items():
-            if not (name == "memory_budget" and value is None):
-                check_integer(name, value)
+        check_integer("embed_dim", embed_dim)
+        check_integer("num_embeddings", num_embeddings)
+        if memory_budget is not None:
+            check_integer("memory_budget", memory_budget)
         self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
         # fairseq's moving average of parameters leaves alone what has "version" in its name
@@ -157,9 +157,9 @@ class OutputLayer(nn.Module):
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
         smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
-        if not (smoothed.isfinite() & (smoothed >= 1)).all():
-            wrong = float(smoothed[~(smoothed.isfinite() & (smoothed >= 1))][0]) - 1
-            raise ValueError(f"the count {wrong:g} is not allowed: counts are 0 or more")
+        wrong = smoothed[~(smoothed.isfinite() & (smoothed >= 1))]
+        if wrong.numel():
+            raise ValueError(f"the count {float(wrong[0]) - 1:g} is not allowed: counts are 0 or more")
         if smoothed.shape != self.bias.shape:
             raise ValueError(f"{smoothed.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
@@ -305,11 +305,13 @@ class OutputLayer(nn.Module):
 
     def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
         """Checks and flattens the arguments of a loss, and leaves out what is ignored."""
-        for name, given in {"features": features, "target": target, "token_weight": token_weight}.items():
-            if not isinstance(given, Tensor) and not (given is None and name == "token_weight"):
-                raise ValueError(f"{name} is a {type(given).__name__}; give a tensor")
-        for name, tensor in {"target": target, "token_weight": token_weight}.items():
-            if tensor is not None and tensor.shape != features.shape[:-1]:
+        given = {"features": features, "target": target}
+        if token_weight is not None:
+            given["token_weight"] = token_weight
+        for name, tensor in given.items():
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"{name} is a {type(tensor).__name__}; give a tensor")
+            if name != "features" and tensor.shape != features.shape[:-1]:
                 shapes = tuple(tensor.shape), tuple(features.shape)
                 raise ValueError("{} of shape {} doesn't fit features of shape {}".format(name, *shapes))
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:

@@ -168,8 +168,7 @@ class GeneralizedSoftmax(OutputLayer):
         products = all_products(self.components(), contexts, len(shared.matrices), multiply)
         scores = []
         for k, kernel in enumerate(self.components()):
-            context_terms = kernel.checked_terms("context_terms", contexts[k], (features.size(0), 1))
-            terms = products[k], shared.terms[k], context_terms
+            terms = products[k], shared.terms[k], kernel.checked_terms("context_terms", contexts[k])
             if token_factors is None:
                 scores.append(Scores(kernel.scores(*terms), free=False))
             else:
@@ -226,8 +225,7 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
 
     def terms_of(words: slice) -> List[Tuple[Tensor, ...]]:
         blocks = [matrix[words] for matrix in matrices]
-        shape = (len(blocks[0]),)
-        return [k.checked_terms("word_terms", block, shape) for k, block in zip(kernels, itertools.cycle(blocks))]
+        return [kernel.checked_terms("word_terms", block) for kernel, block in zip(kernels, itertools.cycle(blocks))]
 
     if torch.is_grad_enabled():
         return terms_of(slice(None))

@@ -3,12 +3,13 @@
 import logging
 import weakref
 from dataclasses import dataclass
-from numbers import Integral
 from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .base import check_integer
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +39,11 @@ class AllocationSettings:
     noise: float = 0.1
 
     def __post_init__(self):
-        def whole(number: float, least: int) -> bool:
-            return isinstance(number, Integral) and number >= least
-
+        check_integer("every", self.every)
+        check_integer("minimum", self.minimum)
+        check_integer("maximum", self.maximum, self.minimum)
         for name, allowed, fits in (
-            ("every", "an integer >= 1", whole(self.every, 1)),
             ("rate", "a number above 0 and at most 1", 0 < self.rate <= 1),
-            ("minimum", "an integer >= 1", whole(self.minimum, 1)),
-            ("maximum", "an integer >= the minimum", whole(self.maximum, self.minimum)),
             ("share", "a number above 0 and at most 1", 0 < self.share <= 1),
             ("frequent", "a number above 0 and at most 1", 0 < self.frequent <= 1),
             ("noise", "0 or more", self.noise >= 0),

@@ -239,7 +239,7 @@ def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd):
 def test_the_newest_whole_checkpoint(finished, tmp_path):
     [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
     made = updates(whole)
-    older = torch.load(whole, weights_only=False)
+    older = torch.load(whole, weights_only=True)
     older["optimizer_history"][-1]["num_updates"] = made - 1
     torch.save(older, tmp_path / "checkpoint_last.pt")
     shutil.copy(whole, tmp_path / "checkpoint_1_10.pt")

@@ -359,7 +359,7 @@ BUGS = [
         ARRIVE.format("device")),
     Bug(EXPERIMENTS + "workflow.py", "known[number % len(known)]", "known[0]", ARRIVE.format("gpus")),
     Bug(EXPERIMENTS + "workflow.py", 'given.split(",") if given else', "", ARRIVE.format("gpus")),
-    Bug(EXPERIMENTS + "workflow.py", 'default=["1"]', 'default=["2"]', ARRIVE.format("defaults")),
+    Bug(EXPERIMENTS + "workflow.py", 'args.seeds or ["1"]', 'args.seeds or ["2"]', ARRIVE.format("defaults")),
     Bug(EXPERIMENTS + "workflow.py", "max(1, cores() // jobs)", "cores()", TABLES.format("threads")),
     Bug(EXPERIMENTS + "step.py", "return lock, device", "return lock, devices[0]", TABLES.format("own")),
     Bug(EXPERIMENTS + "progress.py", "self.place += len(new.encode())", "pass", TABLES.format("progress")),
