@@ -168,6 +168,7 @@ class Stages:
         if not str(path):
             raise InputError("--out is empty: give a directory")
         self.out = Path(path)
+        self.new = not self.out.exists()
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             self.lock = FileLock(self.out / ".lock")
@@ -188,14 +189,21 @@ class Stages:
         for name in outputs:
             if (self.out / name).exists() and name not in made:
                 self.lock.release()
+                (self.out / ".lock").unlink()
                 raise InputError(f"--out {path}: {name} is there, and no preparation has made it: move it away, or "
                                  "give another directory")
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         self.lock.release()
+        left = {path.name for path in self.out.iterdir()}
+        if kind and left <= {".lock", "prepare.json"}:  # refused before its first output
+            for name in left:
+                (self.out / name).unlink()
+            if self.new:
+                self.out.rmdir()
 
     def run(self, stage, key, outputs, make):
         """The result of ``make()``, or that of an earlier call with this key if its output is still there.

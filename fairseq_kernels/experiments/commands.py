@@ -19,6 +19,10 @@ class Failed(Exception):
     """A training or an evaluation ended with an error; the message says why, and where its log is."""
 
 
+class Refused(Failed):
+    """A mistake of the user's, such as a mistyped option: the log says no more than the message."""
+
+
 @contextmanager
 def output_to(path: Path, mode: str = "a") -> Iterator[TextIO]:
     """What this process and those that it starts write goes to a file; yields the stream where it went before."""
@@ -45,7 +49,8 @@ def call(command: Callable[[], object], arguments: List[str], log: Path) -> obje
     """What ``command()`` returns, with ``arguments`` on its command line; its output goes to ``log`` already.
 
     Raises:
-        Failed: it ended with an error.
+        Refused: a mistake of the user's ended it.
+        Failed: another error did.
     """
     from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
 
@@ -55,12 +60,13 @@ def call(command: Callable[[], object], arguments: List[str], log: Path) -> obje
     except SystemExit as end:
         if not end.code:
             return None
-        why = end.code if isinstance(end.code, str) else last_line(log)
+        kind, why = Refused, end.code if isinstance(end.code, str) else last_line(log)
     except Exception as error:
         traceback.print_exc()
-        why = explanation(error) or f"{type(error).__name__}: {error}"
-    why = " ".join(str(why).split()).removeprefix(PREFIX).removeprefix("error: ")
-    raise Failed(f"{why} (log: {log})")
+        known = explanation(error)
+        kind, why = (Refused, known) if known else (Failed, f"{type(error).__name__}: {error}")
+    why = " ".join(why.split()).removeprefix(PREFIX).removeprefix("error: ")
+    raise kind(f"{why} (log: {log})")
 
 
 def last_line(log: Path) -> str:

@@ -4,7 +4,10 @@
 """
 
 import argparse
+import os
 import shlex
+import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import List, Sequence, Tuple
@@ -14,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from ..analysis.training_log import read_curves
 from ..errors import CommandParser, one_line_errors
-from .commands import USER_DIR, Failed, call, output_to
+from .commands import USER_DIR, Failed, Refused, call, output_to
 from .data import KINDS, Corpus
 from .files import read_json, write_json
 from .profiles import fairseq_arguments, profiles
@@ -89,9 +92,7 @@ def folder(name: str) -> Path:
     return Path(name)
 
 
-def parse_before_fairseq(
-    parser: argparse.ArgumentParser, argv: Sequence[str]
-) -> Tuple[argparse.Namespace, List[str]]:
+def parse_before_fairseq(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     """Our arguments and fairseq's, whose values can't be told from DATA: that comes first."""
     args, options = parser.parse_known_args(argv)
     if not args.data.exists() and argv[0].startswith("-"):
@@ -117,7 +118,8 @@ def main() -> None:
     if args.dry_run:
         print(shlex.join(["fairseq-train", *arguments, "--user-dir", USER_DIR]))
         return
-    log = args.save_dir / "train.log"
+    log, new = args.save_dir / "train.log", not args.save_dir.exists()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of kill, or a cluster: as Ctrl-C
     try:
         args.save_dir.mkdir(parents=True, exist_ok=True)
         with FileLock(args.save_dir / LOCK, timeout=0):
@@ -129,9 +131,14 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
     except (Failed, ValueError) as error:
-        sys.exit(f"{program}: error: {error}")
+        message = str(error)
+        if isinstance(error, Refused) and new and not read_curves(log, "train_inner"):
+            message = message.removesuffix(f" (log: {log})")
+            shutil.rmtree(args.save_dir)
+        sys.exit(f"{program}: error: {message}")
     except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted; the same command goes on from the last checkpoint")
+        print(f"{program}: interrupted; the same command goes on from the last checkpoint", file=sys.stderr, flush=True)
+        os._exit(1)  # else triton lists what an interrupted training didn't give back
     perplexity = read_curves(log, "valid").get("ppl", {})
     if perplexity:
         update, value = list(perplexity.items())[-1]

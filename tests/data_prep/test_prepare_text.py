@@ -139,7 +139,7 @@ def test_wrong_text_is_told(monkeypatch, tmp_path, sources, case):
     path = write(tmp_path / "bad.txt", content)
     error = error_of(monkeypatch, text, *sources, "--train", path, "--out", tmp_path / "out")
     assert message.format(path=path) in error
-    assert set(tree(tmp_path / "out")) <= {"prepare.json"}
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_of_others_is_overwritten(monkeypatch, tmp_path, sources):

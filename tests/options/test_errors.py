@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -238,7 +239,7 @@ def test_threads(lm_data, tmp_path):
     [
         (["train_lm", "{lm}", "--kernles", "lin", "--save-dir", "{tmp}/a"], ["--kernles", "did you mean --kernels?"]),
         (["train_lm", "{lm}", "--optimizer", "adm", "--save-dir", "{tmp}/a"], ["'adm'", "did you mean adam?"]),
-        (["train_lm", "{lm}", "--kernel-params", "log.q=2", "--save-dir", "{tmp}/a"], ["log.q", "{tmp}/a/train.log"]),
+        (["train_lm", "{lm}", "--kernel-params", "log.q=2", "--save-dir", "{tmp}/a"], ["unknown kernel", "log.q"]),
         (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
         (["train_lm", "{lm}"], ["--save-dir"]),
         (["train_lm", "{lm}", "--save-dir", ""], ["--save-dir", "is empty"]),
@@ -274,6 +275,23 @@ def test_one_clear_line_of_a_script(arguments, said, lm_data, mt_data, tmp_path)
     last = err.strip().splitlines()[-1]
     assert code > 0 and "Traceback" not in err and all(part.format(**places) in last for part in said), out + err
     assert not (tmp_path / "PWN").exists()
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_training(number, lm_data, tmp_path):
+    command = ["bash", USER_DIR.parent / "scripts" / "train_lm.sh", lm_data, "--profile", "cpu", "--log-interval", "1"]
+    command += ["--save-dir", tmp_path / "a", "--max-update", "1000000"]
+    environment = {**os.environ, "PYTHON_BIN": sys.executable}
+    training = subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    while "update " not in training.stdout.readline():
+        assert training.poll() is None
+    training.send_signal(number)
+    _, err = training.communicate()
+    assert training.returncode == 1
+    assert err == "train_lm.sh: interrupted; the same command goes on from the last checkpoint\n"
 
 
 def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
@@ -314,7 +332,7 @@ def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
 
 
 def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
-    state = torch.load(mixture_lm.last, weights_only=False)
+    state = torch.load(mixture_lm.last, weights_only=True)
     for value in state["model"].values():
         if value.is_floating_point():
             value.fill_(math.nan)
