@@ -119,7 +119,6 @@ def main() -> None:
         print(shlex.join(["fairseq-train", *arguments, "--user-dir", USER_DIR]))
         return
     log, new = args.save_dir / "train.log", not args.save_dir.exists()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of kill, or a cluster: as Ctrl-C
     try:
         args.save_dir.mkdir(parents=True, exist_ok=True)
         with FileLock(args.save_dir / LOCK, timeout=0):
@@ -146,4 +145,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of kill, or a cluster: as Ctrl-C
     main()
