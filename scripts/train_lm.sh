@@ -15,7 +15,8 @@
 #   --save-dir DIR    checkpoints, and all output in DIR/train.log; the same command again continues from the newest
 #                     whole checkpoint
 #
-# All other options go to fairseq-train, after those of the profile, and win over them.
+# All other options go to fairseq-train, after those of the profile, and win over them. Another --lr-scheduler comes
+# without the profile's settings of its own: give its warm-up, too.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

@@ -53,7 +53,8 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         kind: ``lm`` or ``mt``.
         profile: a name in ``configs/KIND``.
         options: of fairseq-train, which win over the profile's; ``--stock`` stands for fairseq's own model and
-            criterion, ``--output-layer`` chooses the criterion.
+            criterion, ``--output-layer`` chooses the criterion; another ``--lr-scheduler`` than the profile's comes
+            without the profile's settings of its own.
 
     Raises:
         ValueError: there is no such profile.
@@ -73,6 +74,8 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         else:  # a spherical loss has no label smoothing
             criterion.pop("label_smoothing", None)
     model["_name"] = ARCHITECTURES.get(model["_name"], model["_name"])
+    if option_value(options, "--lr-scheduler") not in (None, groups["lr_scheduler"]["_name"]):
+        del groups["lr_scheduler"]  # its settings: fairseq-train refuses those of a scheduler that it doesn't use
     words = []
     for group, settings in groups.items():
         for name, value in settings.items():

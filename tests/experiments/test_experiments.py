@@ -111,6 +111,15 @@ def test_layers_choose_their_criterion(kind, options, there, not_there):
         assert all(part in words or profile != "cpu" for part in there) and not any(part in words for part in not_there)
 
 
+def test_another_scheduler_comes_without_the_profiles_settings():
+    own = ["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"]
+    words = fairseq_arguments("lm", "paper", own)
+    assert words[-4:] == own and words.count("--lr-scheduler") == 1
+    assert not {"--lr-shrink", "--lr-threshold"}.intersection(words)
+    same = fairseq_arguments("lm", "paper", ["--lr-scheduler=reduce_lr_on_plateau"])
+    assert {"--lr-shrink", "--lr-threshold"}.issubset(same)
+
+
 def test_unknown_profile():
     with pytest.raises(ValueError, match="--profile gpu is not known; choose from cpu, medium, paper"):
         load_profile("lm", "gpu")
