@@ -54,7 +54,7 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         profile: a name in ``configs/KIND``.
         options: of fairseq-train, which win over the profile's; ``--stock`` stands for fairseq's own model and
             criterion, ``--output-layer`` chooses the criterion; another ``--lr-scheduler`` than the profile's comes
-            without the profile's settings of its own.
+            without the profile's settings of its own, and without its ``--stop-min-lr``.
 
     Raises:
         ValueError: there is no such profile.
@@ -75,7 +75,8 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
             criterion.pop("label_smoothing", None)
     model["_name"] = ARCHITECTURES.get(model["_name"], model["_name"])
     if option_value(options, "--lr-scheduler") not in (None, groups["lr_scheduler"]["_name"]):
-        del groups["lr_scheduler"]  # its settings: fairseq-train refuses those of a scheduler that it doesn't use
+        del groups["lr_scheduler"]  # fairseq-train refuses settings of a scheduler that it doesn't use
+        groups["optimization"].pop("stop_min_lr", None)  # another one's warm-up begins at 0
     words = []
     for group, settings in groups.items():
         for name, value in settings.items():

@@ -115,9 +115,9 @@ def test_another_scheduler_comes_without_the_profiles_settings():
     own = ["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"]
     words = fairseq_arguments("lm", "paper", own)
     assert words[-4:] == own and words.count("--lr-scheduler") == 1
-    assert not {"--lr-shrink", "--lr-threshold"}.intersection(words)
+    assert not {"--lr-shrink", "--lr-threshold", "--stop-min-lr"}.intersection(words)
     same = fairseq_arguments("lm", "paper", ["--lr-scheduler=reduce_lr_on_plateau"])
-    assert {"--lr-shrink", "--lr-threshold"}.issubset(same)
+    assert {"--lr-shrink", "--lr-threshold", "--stop-min-lr"}.issubset(same)
 
 
 def test_unknown_profile():
