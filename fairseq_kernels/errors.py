@@ -143,3 +143,19 @@ def explain_mistakes() -> None:
             print(mistake(line), file=sys.stderr)
 
     sys.excepthook = hook
+
+
+def explain_interruptions() -> None:
+    """Under ``python -m`` of a module in the calling package, Ctrl-C that nothing handles ends in one line, also while
+    torch is being imported; in other programs changes nothing."""
+    if sys.argv[:1] != ["-m"]:  # what it is while the packages of the module are imported
+        return
+    previous = sys.excepthook
+
+    def hook(kind, error, trace):
+        if issubclass(kind, KeyboardInterrupt):
+            print("interrupted; give the same command again", file=sys.stderr)
+        else:
+            previous(kind, error, trace)
+
+    sys.excepthook = hook

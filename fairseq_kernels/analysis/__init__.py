@@ -1,1 +1,5 @@
 """What is made of trained models and their logs: tables, curves, figures."""
+
+from ..errors import explain_interruptions
+
+explain_interruptions()

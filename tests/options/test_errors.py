@@ -294,6 +294,15 @@ def test_an_interrupted_training(number, lm_data, tmp_path):
     assert err == "train_lm.sh: interrupted; the same command goes on from the last checkpoint\n"
 
 
+@pytest.mark.parametrize("module", ["experiments.evaluation", "experiments.workflow", "analysis.top10_error"])
+def test_an_interruption_while_torch_is_imported(module, tmp_path):
+    Path(tmp_path, "torch.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-W", "ignore", "-m", f"fairseq_kernels.{module}"]
+    path = os.pathsep.join([str(tmp_path), str(USER_DIR.parent)])
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert result.returncode != 0 and result.stderr == "interrupted; give the same command again\n"
+
+
 def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     """And what it and its evaluation say: lines of progress, one of the result, and where the log is."""
     small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 4]
