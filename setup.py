@@ -43,7 +43,9 @@ setup(
             "tqdm",  # progress
         ],
         "tables": [
-            'snakemake>=9; python_version >= "3.11"',  # their workflow, which wants Python 3.11
+            'snakemake>=9; python_version >= "3.11"',  # their workflow
+            'snakemake>=7.32,<8; python_version < "3.11"',  # the last for Python 3.10; of clusters it knows less
+            'pulp<2.8; python_version < "3.11"',  # which Snakemake 7 needs
             "pandas>=2.2",  # their report
         ],
         "search": [  # grid search

@@ -112,12 +112,10 @@ install_fairseq() {
 # Shows that all is there, and leaves its bytecode, without which every command takes seconds longer to start.
 first_import() {
     env -u PYTHONDONTWRITEBYTECODE "$PY" -W ignore -c '
-import sys
 import fairseq_cli.train, fairseq_cli.generate, fairseq_cli.eval_lm, fairseq_cli.preprocess, torch._dynamo
 import matplotlib.pyplot, optuna, pandas, sacrebleu, sacremoses
 import fairseq_kernels.fairseq_plugin
-if sys.version_info >= (3, 11):
-    import snakemake.cli'
+import snakemake'
 }
 
 if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; then

@@ -196,8 +196,7 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
         ValueError: of the data, of what searches have found, of files with results, or there is no Snakemake.
     """
     if importlib.util.find_spec("snakemake") is None:
-        how = "pip install '.[tables]' in a clone" if sys.version_info >= (3, 11) else "it wants Python 3.11 or newer"
-        raise ValueError(f"tables need Snakemake: {how}")
+        raise ValueError("tables need Snakemake: pip install '.[tables]' in a clone")
     for path in (args.results / f"{table.name}.json", args.results / "curves" / f"{table.name}.json"):
         results.load(path)  # not only when there is something to add
     measures = {name: [] for name in table.measures}
@@ -294,6 +293,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for option, path in (("--simlex", args.simlex), ("--workflow-profile", args.workflow_profile)):
         if path is not None and not path.exists():
             parser.error(f"{option} {path} not found")
+    if args.workflow_profile is not None and sys.version_info < (3, 11):
+        parser.error("--workflow-profile needs Snakemake 8 or newer, and that Python 3.11 or newer; choose one by PYTHON")
     if args.simlex is not None:
         from ..analysis.word_similarity import read_pairs  # its imports take a second
 
