@@ -55,8 +55,8 @@ def run(main, program):
 
 def positive_int(text):
     """argparse type: an integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {(1 << 31) - 1}")
     return int(text)
 
 
@@ -158,13 +158,14 @@ class Stages:
 
     Args:
         outputs: names of all that will be written there.
+        sources: the files that are read.
 
     Raises:
-        InputError: the directory can't be made or written to, another preparation works there, or something is in the
-            place of an output that no preparation has made, such as the text that is read.
+        InputError: the directory can't be made or written to, another preparation works there, something is in the
+            place of an output that no preparation has made, or a source is.
     """
 
-    def __init__(self, path, outputs=()):
+    def __init__(self, path, outputs=(), sources=()):
         if not str(path):
             raise InputError("--out is empty: give a directory")
         self.out = Path(path)
@@ -182,16 +183,45 @@ class Stages:
             raise InputError(f"--out {path}: cannot be written ({error.strerror}): give a directory you may write "
                              "to") from None
         try:
-            self.stages = json.loads((self.out / "prepare.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            self.stages = {}
-        made = {Path(file).parts[0] for entry in self.stages.values() for file in entry["files"]}
+            self.stages = self._recorded()
+            self._check_places(outputs, sources)
+        except InputError:
+            self.lock.release()
+            (self.out / ".lock").unlink()
+            raise
+
+    def _recorded(self):
+        """What ``prepare.json`` says of earlier preparations."""
+        try:
+            recorded = json.loads((self.out / "prepare.json").read_text(encoding="utf-8"))
+            for entry in recorded.values():
+                entry["key"], entry["files"].keys()
+            return recorded
+        except FileNotFoundError:
+            return {}
+        except (ValueError, LookupError, TypeError, AttributeError):  # another program's
+            raise self._foreign("prepare.json") from None
+
+    def _check_places(self, outputs, sources):
+        written = {"prepare.json", *outputs}
+        for source in sources:
+            if Path(source).resolve().is_relative_to(self.out.resolve()):
+                place = Path(source).resolve().relative_to(self.out.resolve()).parts[0]
+                if place.removesuffix(".part") in written:
+                    raise InputError(f"--out {self.out}: {source} is read, and would be overwritten: give another "
+                                     "directory")
+        made = {file for entry in self.stages.values() for file in entry["files"]}
         for name in outputs:
-            if (self.out / name).exists() and name not in made:
-                self.lock.release()
-                (self.out / ".lock").unlink()
-                raise InputError(f"--out {path}: {name} is there, and no preparation has made it: move it away, or "
-                                 "give another directory")
+            there = self.out / name
+            if name in made:  # a file, or a directory whose stage was interrupted
+                continue
+            for file in (there, *there.rglob("*")):
+                if file.is_file() and str(file.relative_to(self.out)) not in made:
+                    raise self._foreign(file.relative_to(self.out))
+
+    def _foreign(self, name):
+        return InputError(f"--out {self.out}: {name} is there, and no preparation has made it: move it away, or give "
+                          "another directory")
 
     def __enter__(self):
         return self

@@ -67,6 +67,9 @@ def check_parallel(lines, name):
         raise InputError(f"{name}: {sizes}: line n of the one must translate line n of the other")
     if not all(counts.values()):
         raise InputError(f"{name}: no sentence pair is left: this is not the corpus, or not all of it")
+    for language, text in lines.items():
+        if not any(map(str.strip, text)):
+            raise InputError(f"{name}: no words of {language}: give files with text")
 
 
 def read(paths, args):
@@ -263,7 +266,7 @@ def prepare(args, inputs, read_corpus):
     key = [stat_of([*inputs, *given]), tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
     direction = [args.source_lang, args.target_lang, args.joined_dictionary]
     outputs = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in pair]
-    with Stages(args.out, ["code", *outputs, "data-bin"]) as stages:
+    with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *given]) as stages:
         dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
         result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
     report(result, dropped)

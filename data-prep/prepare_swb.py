@@ -429,8 +429,9 @@ def main():
     transcripts = collect(args)
     skipped = Counter() if args.skip_bad_lines else None
     rules = Path(__file__).read_text(encoding="utf-8")
-    files = [transcript._asdict() for transcript in transcripts], stat_of(t.path for t in transcripts)
-    prepare(args, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped))
+    sources = [transcript.path for transcript in transcripts]
+    files = [transcript._asdict() for transcript in transcripts], stat_of(sources)
+    prepare(args, sources, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped))
     if skipped:
         print(f"skipped: {skipped.total():,} lines of another form in {len(skipped):,} files, the first of them "
               f"{next(iter(skipped))}")

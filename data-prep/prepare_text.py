@@ -44,11 +44,12 @@ def argument_parser(program, description, vocab_size=None, min_count=1):
     return parser
 
 
-def prepare(args, key, utterances):
+def prepare(args, sources, key, utterances):
     """Make the text, the dictionary and ``data-bin`` in ``args.out``, where they are missing, and print their counts.
 
     Args:
         args: parsed options of ``argument_parser``.
+        sources: the files that the text is read from.
         key: JSON-able; all that the text depends on.
         utterances: function without arguments that yields ``(split, line)``, words separated by white space.
 
@@ -56,7 +57,7 @@ def prepare(args, key, utterances):
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
     names = [f"{split}.txt" for split in SPLITS]
-    with Stages(args.out, [*names, "dict.txt", "data-bin"]) as stages:
+    with Stages(args.out, [*names, "dict.txt", "data-bin"], sources) as stages:
         stages.run("text", key, names, lambda: write_text(stages.out, utterances()))
         result = stages.run("data-bin", [key, args.vocab_size, args.min_count], ["dict.txt", "data-bin"],
                             lambda: write_data_bin(stages.out, args.vocab_size, args.min_count))
@@ -127,7 +128,7 @@ def prepare_files(args, paths):
     """``prepare`` of text files, ``{split: path}``; ``args.lower`` makes them lower case."""
     for path in paths.values():
         check_file(path)
-    return prepare(args, [stat_of(paths.values()), args.lower], lambda: lines_of(paths, args.lower))
+    return prepare(args, paths.values(), [stat_of(paths.values()), args.lower], lambda: lines_of(paths, args.lower))
 
 
 def add_lower(parser):

@@ -118,13 +118,24 @@ def newest(folder: Path) -> tuple:
     return best
 
 
+def finish_copies(cfg, path: Path, suffix: str, state: dict) -> None:
+    """fairseq writes a checkpoint under one name, which it copies to others: makes the copies it was stopped before."""
+    names = [] if cfg.no_last_checkpoints else ["checkpoint_last"]
+    if state.get("val_loss") is not None and state["val_loss"] == state.get("best"):
+        names.append("checkpoint_best")
+    for name in names:
+        target = path.with_name(f"{name}{suffix}.pt")
+        if target != path and not (target.is_file() and updates(target) >= updates(path)):
+            copy(str(path), str(target))
+
+
 def resume(cfg, trainer, **options):
     """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
 
     Raises:
         SystemExit: without an error: the training is finished.
     """
-    folder, suffix = Path(cfg.save_dir), trainer.checkpoint_suffix
+    folder, suffix, path = Path(cfg.save_dir), trainer.checkpoint_suffix, None
     if cfg.restore_file == "checkpoint_last.pt" and any(folder.glob("checkpoint*.pt")):
         _, path = newest(folder)
         if path is None:
@@ -139,6 +150,8 @@ def resume(cfg, trainer, **options):
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:
+        if path is not None and trainer.should_save_checkpoint_on_current_rank:
+            finish_copies(cfg, path, suffix, state)
         logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")
         if (
             0 < limits.max_update <= made

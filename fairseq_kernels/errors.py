@@ -90,7 +90,7 @@ def nearest(parser: ArgumentParser, message: str) -> str:
         names = re.findall(r"[\w.-]+", choice[3])
         all_names = f"; choose from {', '.join(names)}" if len(names) < 10 else ""
         return choice[1] + similar(choice[2], names) + all_names
-    return message
+    return re.sub(r"invalid <lambda> value: (.*)", r"\1 is no number, and no list of numbers as [0.1,0.2]", message)
 
 
 def short_errors(parser: ArgumentParser) -> None:

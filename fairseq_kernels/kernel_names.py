@@ -19,7 +19,9 @@ def parse_kernels(spec: Union[str, Sequence[str]], known: Collection[str] = NAME
     Raises:
         ValueError: an unknown kernel, or not of the form ``[Nx]NAME,[Nx]NAME,...``.
     """
-    parts = spec.split(",") if isinstance(spec, str) else list(spec)
+    if not isinstance(spec, (str, list, tuple)):
+        raise ValueError(f"kernels={spec!r} is not allowed: give a string as 'lin' or '3xlin,log', or a list of names")
+    parts = spec.split(",") if isinstance(spec, str) else spec
     names: List[str] = []
     for part in parts:
         match = re.fullmatch(r"\s*(?:(\d+)\s*[x*]\s*)?([A-Za-z_]\w*)\s*", str(part))

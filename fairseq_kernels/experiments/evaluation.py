@@ -3,6 +3,7 @@
 ``scripts/evaluate_lm.sh`` and ``evaluate_mt.sh`` call it.
 """
 
+import fcntl
 import math
 import re
 import sys
@@ -13,13 +14,16 @@ from typing import Callable, Dict, Iterator, List, Sequence
 import torch
 
 from ..analysis.bleu import sacrebleu_of
-from ..errors import CommandParser, one_line_errors
+from ..analysis.model_state import load
+from ..errors import CommandParser, explanation, one_line_errors
 from .commands import Failed, call, output_to
 from .data import KINDS, Corpus
+from .profiles import option_value
 from .training import check_words, parse_before_fairseq
 
 WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
+LEFT_OUT = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped, max_positions=(\d+)")
 BLEU = re.compile(r"^Generate .*BLEU4 = ([\d.]+)", re.MULTILINE)
 # fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all
 SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1")
@@ -28,8 +32,8 @@ SHARED += ("--num-workers", "0")
 
 
 def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
-    """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words as in training: ``metric``, ``split``,
-    ``value``, and ``words``, how many were read.
+    """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words as in training, or of the model's own
+    length if that is less: ``metric``, ``split``, ``value``, and ``words``, how many were read.
 
     Raises:
         Failed: fairseq-eval-lm did, or the model gives no number.
@@ -39,16 +43,31 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
 
     arguments = [
         *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
-        *("--sample-break-mode", "none", "--tokens-per-sample", "35", "--batch-size", "32", *SHARED, *device()),
-        *options,
+        *("--sample-break-mode", "none", "--tokens-per-sample", str(min(35, *map(longest, checkpoint.split(":"))))),
+        *("--batch-size", "32", *SHARED, *device(), *options),
     ]
     with run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log) as text:
+        if left_out := LEFT_OUT.search(text):
+            raise Failed(
+                f"{left_out[1]} blocks of {split} are longer than the {left_out[2]} words that the model takes; leave "
+                f"out --sample-break-mode, and give --tokens-per-sample {left_out[2]} or less"
+            )
+        if not PERPLEXITY.search(text):
+            raise Failed(f"fairseq-eval-lm printed no perplexity; is there room for {log}?")
         value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
         if not words:
             raise Failed(f"no words of {split} were read; leave out options that choose among them, as --shard-id")
         if not math.isfinite(value):
             raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log}.part)")
     return [{"split": split, "metric": "ppl", "value": value, "words": words}]
+
+
+def longest(checkpoint: str) -> int:
+    """The block of words with which a language model was trained, which is the longest that it takes."""
+    content = load(Path(checkpoint))
+    task = (content.get("cfg") or {}).get("task") or content.get("args")  # the latter of older versions of fairseq
+    settings = task if isinstance(task, dict) else getattr(task, "__dict__", {})
+    return settings.get("tokens_per_sample") or 35
 
 
 def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
@@ -101,10 +120,15 @@ def run(command: Callable, parser: Callable, arguments: List[str], log: Path) ->
         command(convert_namespace_to_omegaconf(args))
 
     part = log.with_name(f"{log.name}.part")
-    with output_to(part, "w"):
-        call(main, arguments, part)
-    yield part.read_text(encoding="utf-8", errors="replace")
-    part.replace(log)
+    with open(part, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failed(f"another process is writing {log}; wait for it") from None
+        with output_to(part, "w"):
+            call(main, arguments, part)
+        yield part.read_text(encoding="utf-8", errors="replace")
+        part.replace(log)
 
 
 EVALUATIONS = {"lm": perplexity, "mt": bleu}
@@ -124,9 +148,13 @@ def main() -> None:
         if corpus.kind != kind:
             raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/evaluate_{corpus.kind}.sh takes it")
         checkpoints = args.checkpoint.split(":")  # several are an ensemble
+        if option_value(options, "--path") is not None:
+            raise ValueError("--path is not allowed; give the checkpoint after DATA")
         for path in checkpoints:
             if not Path(path).is_file():
-                raise ValueError(f"checkpoint {path} not found; give a .pt file that train_{kind}.sh made")
+                what = "is a folder" if Path(path).is_dir() else "not found"
+                ensemble = " (: separates the models of an ensemble)" if len(checkpoints) > 1 else ""
+                raise ValueError(f"checkpoint {path} {what}{ensemble}; give a .pt file that train_{kind}.sh made")
             check_words(corpus, Path(path))
         corpus.check_direction(options)
         if args.gen_subset not in corpus.splits():
@@ -137,7 +165,7 @@ def main() -> None:
         try:
             metrics = EVALUATIONS[kind](corpus, args.checkpoint, args.gen_subset, log, options)
         except (Failed, OSError) as error:
-            sys.exit(f"{program}: error: {error}")
+            sys.exit(f"{program}: error: {explanation(error) or error}")
     print(f"{shown(metrics)} (log: {log})")
 
 

@@ -1,5 +1,6 @@
 """Files that interruptions leave whole, and that several processes write."""
 
+import errno
 import json
 import math
 import os
@@ -13,14 +14,17 @@ LOCK = ".lock"
 NOT_FINITE = ("inf", "-inf", "nan")  # numbers that JSON hasn't, as they are written
 
 
-def read_json(path: Path):
+def read_json(path: Path, *names: str):
     """What :func:`write_json` wrote, a ``value`` that isn't finite a number again.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: the file is damaged, or no object with these ``names``.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_hook=with_number)
+        content = json.loads(path.read_text(encoding="utf-8"), object_hook=with_number)
+        if names and not (isinstance(content, dict) and content.keys() >= {*names}):
+            raise ValueError(f"it has no {' and no '.join(names)}")
+        return content
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); move it away, and what it had is made again") from None
 
@@ -50,7 +54,9 @@ def write_text(path: Path, text: str) -> None:
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        if path.exists() and not path.is_file():  # a device, which would become a file
+            raise OSError(errno.EINVAL, "is no file")
+        part.write_bytes(text.encode())  # its line ends as they are
         part.replace(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -64,3 +70,15 @@ def exclusive(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCK):  # NFS locks files, not folders
         yield
+
+
+def check_folder(what: str, folder: Path) -> None:
+    """
+    Raises:
+        ValueError: ``what``, such as an option and its value, can't be written, as nothing can in its folder.
+    """
+    try:
+        with exclusive(folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{what} can't be written ({error.strerror}); name another") from None

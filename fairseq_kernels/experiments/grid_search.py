@@ -33,7 +33,7 @@ from ..errors import CommandParser, one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
-from .files import exclusive
+from .files import check_folder
 from .profiles import load_profile, option_value, profiles
 from .runs import Run
 from .searched import SEARCHED, add_searched, key, load_searched
@@ -365,11 +365,7 @@ def main() -> None:
         if args.updates is None:
             args.updates = default_updates(corpus, args.profile)
         load_searched(args.searched)
-        try:  # told before the search, not after it
-            with exclusive(args.searched.parent):
-                pass
-        except OSError as error:
-            raise ValueError(f"--searched {args.searched} can't be written ({error.strerror}); name another") from None
+        check_folder(f"--searched {args.searched}", args.searched.parent)  # before the search, not after it
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         threading.excepthook = lambda _: None  # that a sign of life got lost with the storage is told below, in a line

@@ -29,8 +29,8 @@ class Progress:
 
     def __init__(self, log: Path, arguments: Sequence[str]):
         self.log, self.place = log, log.stat().st_size if log.is_file() else 0
-        self.updates = int(option_value(arguments, "--max-update") or 0)
-        self.epochs = int(option_value(arguments, "--max-epoch") or 0)
+        limits = (option_value(arguments, name) or "" for name in ("--max-update", "--max-epoch"))
+        self.updates, self.epochs = (int(limit) if limit.isdecimal() else 0 for limit in limits)
         self.bar = None
 
     def lines(self) -> List[str]:

@@ -14,6 +14,7 @@ from ..errors import CommandParser, one_line_errors
 from . import tables
 from .analyses import ANALYSES, SPEED, load_analysis, load_speed
 from .chapters import Chapter, Part, chapter, in_order
+from .files import write_text
 from .summaries import load_results
 from .verdicts import VERDICTS, load_verdicts
 
@@ -109,15 +110,8 @@ def html(chapters: Sequence[Chapter]) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Beside it, then renamed; bytes keep the line ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_bytes(text.encode())
-        part.replace(path)
-    except OSError as error:  # which is without a name where the disk is full
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    write_text(path, text)
     print(path)
 
 

@@ -132,7 +132,7 @@ class Run:
         """
         start = self.folder / "start.json"
         if start.is_file():
-            begun = read_json(start)
+            begun = read_json(start, "data", "arguments", "commit")
             self.check(begun, "was begun on")
         else:
             begun = {"data": self.corpus.fingerprint, "arguments": self.arguments(), "commit": commit()}

@@ -62,7 +62,7 @@ def check_data(corpus: Corpus, folder: Path) -> None:
     note = folder / DATA
     if not note.is_file():
         write_json(note, {"data": corpus.fingerprint, "words": corpus.words()})
-    elif (known := read_json(note)["data"]) != corpus.fingerprint:
+    elif (known := read_json(note, "data")["data"]) != corpus.fingerprint:
         raise ValueError(
             f"{folder} was begun on data {known}, {corpus.folder} is {corpus.fingerprint}; name another --save-dir"
         )
@@ -74,7 +74,7 @@ def check_words(corpus: Corpus, checkpoint: Path) -> None:
         ValueError: the checkpoint's training had other words than the data.
     """
     note = checkpoint.parent / DATA
-    if note.is_file() and read_json(note)["words"] != corpus.words():
+    if note.is_file() and read_json(note, "words")["words"] != corpus.words():
         raise ValueError(
             f"checkpoint {checkpoint} was trained with another dictionary than that of {corpus.folder}; give the data "
             "that it was trained on"

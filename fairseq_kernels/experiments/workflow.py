@@ -22,7 +22,7 @@ from ..errors import CommandParser, one_line_errors
 from . import results
 from .commands import last_line
 from .data import KINDS, Corpus
-from .files import exclusive
+from .files import check_folder, exclusive
 from .profiles import profiles
 from .runs import Run, UnigramRun
 from .searched import SEARCHED, row_options, searched_entry
@@ -216,6 +216,8 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
                 run = run_of(row, corpus, seed, args)
                 own = corpus.kind == "lm" and not row.unigram and "--stock" not in row.options
                 steps += [Step(table, row, run, measures if own else {}, args.results)] if run else []
+    for option, folder in (("--results", args.results), ("--save-dir", args.save_dir)):
+        check_folder(f"{option} {folder}", folder)
     return steps
 
 
@@ -286,7 +288,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args.rows, seeds = (" ".join(words).split() for words in (args.rows, args.seeds or ["1"]))
     if not (seeds and all(seed.isdigit() and 0 < int(seed) < SEEDS for seed in seeds)):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers from 1 to {SEEDS - 1}, as --seeds 1 2 3")
-    args.seeds = [int(seed) for seed in seeds]
+    args.seeds = list(dict.fromkeys(map(int, seeds)))
     if args.jobs < 0:
         parser.error(f"--jobs {args.jobs} is not allowed: give 1 or more, or 0 for one a GPU or core")
     args.jobs = args.jobs or len(gpus()) or cores()
@@ -294,7 +296,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if path is not None and not path.exists():
             parser.error(f"{option} {path} not found")
     if args.workflow_profile is not None and sys.version_info < (3, 11):
-        parser.error("--workflow-profile needs Snakemake 8 or newer, and that Python 3.11 or newer; choose one by PYTHON")
+        parser.error("--workflow-profile needs Python 3.11 or newer, as Snakemake 8 does; choose one by PYTHON")
     if args.simlex is not None:
         from ..analysis.word_similarity import read_pairs  # its imports take a second
 

@@ -206,7 +206,7 @@ class Kernel(nn.Module):
         """:meth:`similarity`.
 
         Raises:
-            TypeError: no tensor of the products' shape.
+            TypeError: no tensor of the products' shape, or one to which autograd has no way from the products.
         """
         similarity = self.similarity(products, words, contexts)
         if products and getattr(similarity, "shape", None) != products[0].shape:
@@ -214,6 +214,8 @@ class Kernel(nn.Module):
                 f"{type(self).__name__}.similarity must return a tensor {tuple(products[0].shape)}, not "
                 f"{described(similarity)}"
             )
+        if torch.is_grad_enabled() and any(p.requires_grad for p in products) and not similarity.requires_grad:
+            raise TypeError(f"{type(self).__name__}.similarity has no gradient; leave out detach, .data and no_grad")
         return similarity
 
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:

@@ -44,6 +44,8 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
     if not spec:
         return {}
     pairs: List[Tuple[str, object]] = []
+    if not isinstance(spec, (str, Mapping)):
+        raise ValueError(f"kernel_params={spec!r} is not allowed: give a string, 'log.p=2,rbf.gamma=0.1', or a mapping")
     if isinstance(spec, Mapping):
         for key, value in spec.items():
             inner = value.items() if isinstance(value, Mapping) else [("", value)]

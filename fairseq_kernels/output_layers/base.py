@@ -179,6 +179,8 @@ class OutputLayer(nn.Module):
             return compute()
         # some optimisers write through .data, which leaves _version as it is: hence a look at some values
         tensors = [*self.parameters(), *self.buffers()]
+        if any(tensor.is_inference() for tensor in tensors):  # a layer made in inference mode has no _version
+            return compute()
         state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
         samples = [t.detach().flatten()[:: max(1, t.numel() // SAMPLES)].clone() for t in tensors]
         if self._cached is not None:
@@ -370,4 +372,6 @@ class OutputLayer(nn.Module):
             )
         if features.dim() < 1 or features.size(-1) != self.embed_dim:
             raise ValueError(f"features of shape {tuple(features.shape)} don't fit embed_dim={self.embed_dim}")
+        if features.is_complex():
+            raise ValueError(f"features of {features.dtype} are not allowed: give real numbers")
         return features.reshape(-1, self.embed_dim).to(torch.promote_types(features.dtype, torch.float32))

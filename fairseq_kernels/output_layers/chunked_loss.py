@@ -8,7 +8,7 @@ once more in backward would make it four), and nothing of size N x V ever exists
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 
 from ..fused.first_order import first_order
@@ -77,6 +77,26 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
     return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients, work.observed)
 
 
+class WithLayer(nn.Module):
+    """Calls ``run_pass``, as ``torch.func.functional_call`` calls modules."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *arguments) -> PassResult:
+        return run_pass(self.layer, *arguments)
+
+
+def run_pass_with(layer, parameters: Sequence[Tensor], *arguments) -> PassResult:
+    """With an earlier pass' parameters, which ``torch.func.functional_call`` may have given the layer for it alone."""
+    now = dict(layer.named_parameters())
+    if all(old is new for old, new in zip(parameters, now.values())):
+        return run_pass(layer, *arguments)
+    earlier = {f"layer.{name}": parameter for name, parameter in zip(now, parameters)}
+    return torch.func.functional_call(WithLayer(layer), earlier, arguments)
+
+
 class ChunkedLoss(Function):
     """(loss, unsmoothed loss): summed with gradients from forward, or a token each, recomputed in backward."""
 
@@ -103,9 +123,8 @@ class ChunkedLoss(Function):
         if gradients is None:  # not summed; or a second backward: gradients are handed out once, and in place
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
-            _, _, gradients, ctx.observed = run_pass(
-                ctx.layer, features, target, options.epsilon, options.product_dtype, True, weight
-            )
+            again = features, target, options.epsilon, options.product_dtype, True, weight
+            _, _, gradients, ctx.observed = run_pass_with(ctx.layer, parameters, *again)
         else:
             for gradient in gradients:
                 if gradient is not None:

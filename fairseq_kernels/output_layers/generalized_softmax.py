@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -303,8 +303,9 @@ class GeneralizedSoftmaxPass(LossPass):
         if grad_terms:
             for words in chunks(layer.vocab_size, WORDS_AT_A_TIME):
                 self.backward_word_terms(words, grad_terms, grad_learned)
-        by_parameter = dict(zip(layer.matrices(), self.grad_matrices))
-        by_parameter.update(zip(self.learned, grad_learned))
+        by_parameter: Dict[Optional[Tensor], Optional[Tensor]] = dict(zip(self.learned, grad_learned))
+        for matrix, gradient in zip(layer.matrices(), self.grad_matrices):  # a user may have tied some of them
+            by_parameter[matrix] = by_parameter[matrix] + gradient if matrix in by_parameter else gradient
         by_parameter.update({layer.bias: self.grad_bias, layer.latent_projection: self.grad_latent})
         by_parameter[layer.prior_projection] = next(sums, None)
         return [by_parameter.get(parameter) for parameter in layer.parameters()]

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
+from ..fused.scores import times_written
 from ..fused.word_product import Workspace
 from .base import OutputLayer, check_integer
 from .chunked_loss import LossPass
@@ -70,6 +71,8 @@ class KerBSoftmax(OutputLayer):
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
         senses = 3 * self.vocab_size if senses is None else senses
         check_integer("senses", senses, num_embeddings)  # one a word at least
+        if not math.isfinite(theta):
+            raise ValueError(f"theta={theta} is not allowed: give a finite number")
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
@@ -109,13 +112,14 @@ class KerBSoftmax(OutputLayer):
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
         known = None if torch.compiler.is_compiling() else self._table  # a graph would have it for good
-        if known is None or known[0] is not self.sense_word or known[1] != self.sense_word._version:
+        version = times_written(self.sense_word)
+        if known is None or known[0] is not self.sense_word or known[1] != version:
             order = torch.argsort(self.sense_word, stable=True)
             words = self.sense_word[order]
             counts = torch.bincount(words, minlength=self.vocab_size)
             table = order.new_full((self.vocab_size, int(counts.max())), -1)
             table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
-            known = self._table = self.sense_word, self.sense_word._version, table
+            known = self._table = self.sense_word, version, table
         return known[2]
 
     def sense_scores(self, features: Tensor) -> Tensor:

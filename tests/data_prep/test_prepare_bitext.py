@@ -233,7 +233,9 @@ BAD_OPTIONS = {
     "same language": (["--target-lang", "de"], "--source-lang and --target-lang are both de"),
     "language": (["--source-lang", "../de"], "--source-lang '../de': letters, digits and _ only"),
     "bpe": (["--bpe", "wordpiece"], "'wordpiece'"),
-    "merges": (["--bpe-merges", "0"], "'0' is not a whole number of at least 1"),
+    "merges": (["--bpe-merges", "0"], "'0' is not a whole number from 1 to"),
+    "too many merges": (["--bpe-merges", "9" * 30], f"'{'9' * 30}' is not a whole number from 1 to"),
+    "no words": (["--valid", "{raw}/blank"], "{raw}/blank.en: no words of de: give files with text"),
     "ratio": (["--max-ratio", "0.5"], "--max-ratio 0.5: at least 1"),
     "ratio nan": (["--max-ratio", "nan"], "--max-ratio nan: at least 1"),
     "code and merges": (["--code", "{raw}/code"], "--code gives the merges and --bpe-merges is for learning them"),
@@ -253,7 +255,8 @@ def test_wrong_options_are_told(monkeypatch, sources, tmp_path, case):
     arguments, message = BAD_OPTIONS[case]
     raw = tmp_path / "raw"
     for name, content in (("short.de", "a\n" * 10), ("short.en", "a\n"), ("empty", ""), ("empty.de", ""),
-                          ("empty.en", ""), ("binary", b"\xff\xfe"), ("code", "a b\n")):
+                          ("empty.en", ""), ("blank.de", "\n \n"), ("blank.en", "\n \n"), ("binary", b"\xff\xfe"),
+                          ("code", "a b\n")):
         write(raw / name, content)
     arguments = [argument.format(raw=raw) for argument in arguments]
     error = error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", *arguments)

@@ -142,14 +142,39 @@ def test_wrong_text_is_told(monkeypatch, tmp_path, sources, case):
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_of_others_is_overwritten(monkeypatch, tmp_path, sources):
-    """Neither the text that is read nor a data-bin of another program; nor does "" mean the current folder."""
-    write(tmp_path / "other" / "data-bin" / "mine.bin", "precious")
-    for folder, name in (("raw", "train.txt"), ("other", "data-bin")):
-        before = tree(tmp_path / folder)
-        error = error_of(monkeypatch, text, *sources, "--out", tmp_path / folder)
-        assert f"{name} is there, and no preparation has made it: move it away" in error
-        assert tree(tmp_path / folder) == before
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("train.txt", "words"), ("data-bin/mine.bin", "precious"), ("prepare.json", "my own notes"),
+        ("prepare.json", "[]"), ("prepare.json", "null"), ("prepare.json", '{"text": {}}'), ("prepare.json", '{"a":1}'),
+    ],
+)
+def test_nothing_of_others_is_overwritten(monkeypatch, tmp_path, sources, name, content):
+    write(tmp_path / "out" / name, content)
+    error = error_of(monkeypatch, text, *sources, "--out", tmp_path / "out")
+    assert f"{name} is there, and no preparation has made it: move it away" in error
+    assert tree(tmp_path / "out") == {name: content.encode()}
+
+
+def test_nothing_of_others_is_removed_from_a_prepared_folder(prepare, monkeypatch, sources):
+    out = prepare()
+    write(out / "data-bin" / "mine.bin", "precious")
+    before = tree(out)
+    error = error_of(monkeypatch, text, *sources, "--vocab-size", 2, "--out", out)
+    assert "data-bin/mine.bin is there, and no preparation has made it" in error and tree(out) == before
+
+
+@pytest.mark.parametrize("name", ["train.txt", "valid.txt.part", "data-bin.part/train.txt", "data-bin/train.txt"])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_is_read_is_not_overwritten(prepare, monkeypatch, tmp_path, sources, name, prepared):
+    out = prepare() if prepared else tmp_path / "out"
+    source = write(out / name, "words\n")
+    before = tree(out)
+    error = error_of(monkeypatch, text, *sources, "--train", source, "--lower", "--out", out)
+    assert f"{source} is read, and would be overwritten: give another directory" in error and tree(out) == before
+
+
+def test_an_empty_folder_is_not_the_current_one(monkeypatch, sources):
     assert "--out is empty: give a directory" in error_of(monkeypatch, text, *sources, "--out", "")
 
 
@@ -179,8 +204,8 @@ def test_broken_gzip(monkeypatch, tmp_path, sources):
 BAD_OPTIONS = {
     "folder": (["--train", "{tmp}"], "{tmp}: is a folder: give a file"),
     "missing file": (["--train", "{tmp}/none"], "{tmp}/none: no such file"),
-    "size": (["--vocab-size", "0"], "--vocab-size: '0' is not a whole number of at least 1"),
-    "count": (["--min-count", "two"], "--min-count: 'two' is not a whole number of at least 1"),
+    "size": (["--vocab-size", "0"], "--vocab-size: '0' is not a whole number from 1 to"),
+    "count": (["--min-count", "two"], "--min-count: 'two' is not a whole number from 1 to"),
     "rare": (["--min-count", "99"], "no word is seen 99 times in training: lower --min-count"),
     "out": (["--out", "{tmp}/file"], "--out {tmp}/file: is, or lies in, a file"),
     "below": (["--out", "{tmp}/file/x"], "--out {tmp}/file/x: is, or lies in, a file"),

@@ -243,6 +243,17 @@ def test_what_a_kernel_must_return(method, formula, said, monkeypatch):
             call()
 
 
+def test_a_kernel_whose_scores_have_no_gradient(monkeypatch):
+    formula = {"similarity": lambda self, g, w, c: g[0].detach().tanh()}
+    monkeypatch.setitem(KERNELS, "cosine", type("Wrong", (Cosine,), formula))
+    layer, features, target = layer_and_input("cosine")
+    for call in (lambda: layer(features), lambda: layer.nll(features, target)):
+        with pytest.raises(TypeError, match="Wrong.similarity has no gradient; leave out detach"):
+            call()
+    with torch.no_grad():
+        assert layer.nll(features, target).isfinite() and layer(features).isfinite().all()
+
+
 def test_decoding_notices_a_changed_buffer(monkeypatch):
     class Annealed(Cosine):
         def __init__(self, embed_dim, **values):

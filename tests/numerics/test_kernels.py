@@ -355,6 +355,8 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
         ("600xlin,600xlog", None, DIM, ["600xlog", "1000 in all"]),
         ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
+        ("rbf", ["rbf.gamma=1"], DIM, ["kernel_params=['rbf.gamma=1']", "'log.p=2,rbf.gamma=0.1'"]),
+        (None, None, DIM, ["kernels=None", "'3xlin,log'"]),
         ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", "at most 1e30"]),
     ],
 )

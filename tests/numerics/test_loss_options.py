@@ -163,6 +163,53 @@ def test_targets_are_integers(layer):
         layer.nll(features, target.tolist())
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_parameters_of_a_functional_call(layer, reduction):
+    """With which the losses of single tokens are computed again in backward, when the layer has its own parameters."""
+    features, target, _ = tokens()
+    given = {f"0.{name}": (1.7 * p.detach() + 0.1).requires_grad_() for name, p in layer.named_parameters()}
+
+    class Loss(nn.Sequential):
+        def forward(self, plain):
+            if plain:
+                return each_token(self[0], features, target).sum()
+            return self[0].nll(features, target, reduction=reduction).sum()
+
+    ours, plain = (torch.func.functional_call(Loss(layer), given, plain) for plain in (False, True))
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-11)
+    inputs = [features, *given.values()]
+    for actual, wanted in zip(gradients(ours, *inputs), gradients(plain, *inputs)):
+        torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_untied_matrices_that_the_user_ties():
+    features, target, _ = tokens()
+    layer = GeneralizedSoftmax(DIM, WORDS, "lin,log", untied=True).double()
+    layer.untied_weights[0] = layer.weight
+    losses = layer.nll(features, target), each_token(layer, features, target).sum()
+    [actual], [wanted] = (gradients(loss, layer.weight) for loss in losses)
+    torch.testing.assert_close(actual, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_a_layer_made_in_inference_mode(layer):
+    features, target, _ = tokens()
+    with torch.inference_mode():
+        made = type(layer)(DIM, WORDS).double().eval()
+        losses = made.nll(features, target), each_token(made, features, target).sum()
+    torch.testing.assert_close(*losses, rtol=1e-11, atol=1e-11)
+
+
+def test_complex_features(layer):
+    features, target, _ = tokens()
+    with pytest.raises(ValueError, match="features of torch.complex128 are not allowed: give real numbers"):
+        layer.nll(features + 1j, target)
+
+
+def test_theta_is_a_number():
+    with pytest.raises(ValueError, match="theta=nan is not allowed: give a finite number"):
+        KerBSoftmax(DIM, WORDS, theta=float("nan"))
+
+
 def test_weights_of_another_shape(layer):
     features, target, weight = tokens()
     with pytest.raises(ValueError, match=r"token_weight of shape \(6,\) doesn't fit features of shape \(7, 6\)"):

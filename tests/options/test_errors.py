@@ -1,5 +1,6 @@
 """Mistakes that users make end in one clear line and a non-zero exit, not in a traceback."""
 
+import fcntl
 import itertools
 import math
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import binarise
+from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
 from fairseq_kernels import KERNELS
@@ -250,9 +252,13 @@ def test_threads(lm_data, tmp_path):
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "-t", "de"], ["-t de", "translation to en"]),
         (["train_lm", "{tmp}/nowhere", "--save-dir", "{tmp}/a"], ["nowhere", "data-prep"]),
         (["train_lm", "{mt}", "--save-dir", "{tmp}/a"], ["parallel text", "train_mt.sh"]),
+        (["train_lm", "{lm}", "--max-update", "1e3", "--save-dir", "{tmp}/a"], ["--max-update: invalid int value"]),
+        (["train_lm", "{lm}", "--lr", "nan", "--save-dir", "{tmp}/a"], ["--lr: 'nan' is no number, and no list of"]),
         (["train_lm", "{lm}", "--save-dir", "/dev/null/a"], ["/dev/null/a", "--save-dir"]),
         (["evaluate_lm", "{lm}", "{tmp}/none.pt"], ["none.pt", "not found"]),
-        (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["text.pt is damaged, or no checkpoint", "text.pt.test.log.part"]),
+        (["evaluate_lm", "{lm}", "{tmp}"], ["checkpoint {tmp} is a folder; give a .pt file"]),
+        (["evaluate_lm", "{lm}", "{tmp}/text.pt:{tmp}/none.pt"], ["none.pt", "separates the models of an ensemble"]),
+        (["evaluate_lm", "{lm}", "{tmp}/text.pt"], ["text.pt is damaged, or no checkpoint"]),
         (["evaluate_lm", "{lm}", "{tmp}/text.pt", "--gen-subset", "tset"], ["'tset'", "test, train, valid"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt"], ["no reference ", "test.ref.en; subsets with one: none"]),
         (["evaluate_mt", "{mt}", "{tmp}/text.pt", "--gen-subset", "x//;1e touch {tmp}/PWN #"], ["x//;1e touch"]),
@@ -260,10 +266,12 @@ def test_threads(lm_data, tmp_path):
         (["table", "table1", "{lm}", "--row", "lin"], ["table1.sh: error: unknown option --row; did you mean --rows?"]),
         (["table", "table1", "{lm}", "--rows", "lin", "--rows", "nil"], ["'nil'", "unigram"]),
         (["table", "table1", "{lm}", "--seeds", "1", "4294967296"], ["--seeds 1 4294967296", "1 to 4294967295"]),
+        (["table", "table1", "{lm}", "--rows", "lin", "--results", "/dev/null"], ["--results /dev/null can't be wr"]),
         (["table", "table1", "{lm}", "{lm}"], ["two corpora are called "]),
         (["train_lm", "--kernels", "lin", "{lm}", "--save-dir", "{tmp}/a"], ["lin is not found; give DATA first"]),
         (["train_lm", "{lm}", "--profile", "cqu", "--save-dir", "{tmp}/a"], ["'cqu'; did you mean cpu?"]),
         (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
+        (["report", "--markdown", "/dev/null", "--html", "{tmp}/a"], ["/dev/null: is no file; give files that"]),
         (["report", "--reslts", "{tmp}"], ["report.sh: error: unknown option --reslts; did you mean --results?"]),
     ],
     ids=lambda value: "-".join(value[0:1] + value[2:4]).replace("/", "_") if value[0].islower() else "",
@@ -338,6 +346,52 @@ def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     assert code == 1 and f"{tmp_path} was begun on data " in err and "name another --save-dir" in err
     code, out, err = script("evaluate_lm", other, evaluation[-1])
     assert code == 1 and "was trained with another dictionary than that of" in err
+
+
+def test_copies_that_an_interruption_left_out_are_made(lm_data, tmp_path):
+    """fairseq writes checkpoint_1_4.pt, and copies it to checkpoint_best.pt and checkpoint_last.pt."""
+    small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--lr", 0.1]
+    small += ["--warmup-updates", 0, "--save-interval-updates", 2]
+    best, last, first = (tmp_path / f"checkpoint_{name}.pt" for name in ("best", "last", "1_4"))
+    command = ["train_lm", lm_data, "--profile", "cpu", *small, "--save-dir", tmp_path, "--max-update"]
+    assert script(*command, 2)[0] == 0
+    older = best.read_bytes()
+    assert script(*command, 4)[0] == 0
+    newer = last.read_bytes()
+    assert best.read_bytes() == newer != older
+    first.write_bytes(newer)
+    for content in (None, older):
+        for path in (best, last):
+            path.unlink()
+            if content:
+                path.write_bytes(content)
+        code, out, err = script(*command, 4)
+        assert code == 0 and "is finished (4 updates)" in out, out + err
+        assert best.read_bytes() == last.read_bytes() == newer
+
+
+def test_all_words_are_evaluated(lm_data, tmp_path):
+    """Of a model that takes shorter blocks than the evaluation's: in its own; longer ones are refused."""
+    small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 2]
+    code, _, err = script("train_lm", lm_data, "--tokens-per-sample", 20, *small, "--save-dir", tmp_path)
+    assert code == 0, err
+    evaluation = ["evaluate_lm", lm_data, tmp_path / "checkpoint_best.pt"]
+    code, out, err = script(*evaluation)
+    test = load_indexed_dataset(str(lm_data / "test"))
+    assert code == 0 and f"({test.sizes.sum():,} words with line ends)" in out, out + err
+    code, out, err = script(*evaluation, "--tokens-per-sample", 35)
+    assert code == 1 and not out and re.search(r"\d+ blocks of test are longer than the 20 words that the model", err)
+    code, out, err = script(*evaluation, "--path", evaluation[-1])
+    assert code == 1 and "--path is not allowed; give the checkpoint after DATA" in err
+
+
+def test_two_evaluations_at_once(lm_data, mixture_lm, tmp_path):
+    checkpoint = shutil.copy(mixture_lm.last, tmp_path / "model.pt")
+    with open(f"{checkpoint}.test.log.part", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        code, _, err = script("evaluate_lm", lm_data, checkpoint)
+    assert code == 1 and "another process is writing" in err and "wait for it" in err
+    assert script("evaluate_lm", lm_data, checkpoint)[0] == 0
 
 
 def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
