@@ -170,7 +170,11 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
     lines = []
     for name, rows in weights.groupby("name", sort=False):
         each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in rows.groupby("metric").value.mean().items())
-        variance = [Number(cell(row), row.entries) for _, row in variances[variances.index == name].iterrows()]
+        # without an interval: with a few seeds it would begin below 0
+        variance = [
+            Number(f"{row['mean']:.1f} ({row.seeds})", row.entries)
+            for _, row in variances[variances.index == name].iterrows()
+        ]
         lines.append([name, each, *(variance or [""]), f"{1e4 * rows.groupby('seed').value.var(ddof=0).mean():.2f}"])
     heads = ["", "mean mixture weights", "variance of a token's weights, pp²", "variance of the mean weights, pp²"]
     return pandas.DataFrame(lines, columns=heads)

@@ -134,7 +134,7 @@ def test_an_interrupted_write_leaves_the_older_file(tmp_path, monkeypatch):
     def killed(*_, **__):
         raise KeyboardInterrupt
 
-    for where in ("write_text", "replace"):
+    for where in ("write_bytes", "replace"):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Path, where, killed)
             write_text(path, "half")
@@ -145,13 +145,13 @@ def test_a_reader_sees_the_older_file_or_the_whole_new_one(tmp_path, monkeypatch
     """The file gets its content under another name."""
     path, seen = tmp_path / "a.json", []
     write_text(path, "old")
-    original = Path.write_text
+    original = Path.write_bytes
 
-    def watched(self, text, **options):
+    def watched(self, content):
         seen.append((self, path.read_text()))
-        return original(self, text, **options)
+        return original(self, content)
 
-    monkeypatch.setattr(Path, "write_text", watched)
+    monkeypatch.setattr(Path, "write_bytes", watched)
     write_text(path, "new")
     [(part, content)] = seen
     assert part != path and part.parent == tmp_path and content == "old" and path.read_text() == "new"
