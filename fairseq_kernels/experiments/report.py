@@ -4,6 +4,7 @@
 """
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
@@ -61,14 +62,14 @@ def markdown(chapters: Sequence[Chapter]) -> str:
     text = "# Results\n"
     for each in chapters:
         source = f" ({escaped(each.source)})" if each.source else ""
-        note = f"{escaped(each.note)}\n\n" if each.note else ""
-        text += f"\n## {escaped(each.title)}{source}\n\n{note}{body(each)}"
+        text += f"\n## {escaped(each.title)}{source}\n\n{body(each)}"
     return text
 
 
 def body(chapter: Chapter) -> str:
     """A chapter in Markdown, without its heading."""
-    return "\n".join(part_in_markdown(part) for part in chapter.parts)
+    note = f"{textwrap.fill(escaped(chapter.note), 120, break_on_hyphens=False)}\n\n" if chapter.note else ""
+    return note + "\n".join(part_in_markdown(part) for part in chapter.parts)
 
 
 def part_in_markdown(part: Part) -> str:

@@ -141,6 +141,16 @@ def test_an_interrupted_write_leaves_the_older_file(tmp_path, monkeypatch):
         assert read_json(path) == {"value": 1} and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("content", ["[]", "null", "3", '{"words": 1}', '{"data": 1', ""])
+def test_a_file_without_what_is_wanted_is_damaged(tmp_path, content):
+    path = tmp_path / "data.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="data.json is damaged .*; move it away"):
+        read_json(path, "data")
+    path.write_text('{"data": "a", "words": 1}')
+    assert read_json(path, "data", "words")["data"] == "a"
+
+
 def test_a_reader_sees_the_older_file_or_the_whole_new_one(tmp_path, monkeypatch):
     """The file gets its content under another name."""
     path, seen = tmp_path / "a.json", []

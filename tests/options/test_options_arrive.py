@@ -204,6 +204,7 @@ def evaluated(monkeypatch):
         return nullcontext(f"{perplexity}Generate x: BLEU4 = 12.34, 1\n")
 
     monkeypatch.setattr(evaluation, "run", run)
+    monkeypatch.setattr(evaluation, "load", {Path("a.pt"): {"cfg": {"task": {"tokens_per_sample": 70}}}}.get)
     monkeypatch.setattr(evaluation, "sacrebleu_of", lambda *_: (23.456, "signature"))
     return calls
 
@@ -224,6 +225,16 @@ def test_evaluation(corpora, evaluated, tmp_path):
         assert "--required-batch-size-multiple 1 --distributed-world-size 1" in words and "--path a.pt" in words
 
 
+@pytest.mark.parametrize(
+    "content", [{"cfg": {"task": {"tokens_per_sample": 20}}}, {"cfg": None, "args": Namespace(tokens_per_sample=20)}]
+)
+def test_blocks_are_no_longer_than_the_model_s(content, corpora, evaluated, monkeypatch, tmp_path):
+    models = {Path("a.pt"): {"cfg": {"task": {"tokens_per_sample": 35}}}, Path("b.pt"): content}
+    monkeypatch.setattr(evaluation, "load", models.get)
+    evaluation.perplexity(corpora["lm"], "a.pt:b.pt", "test", tmp_path / "log")
+    assert "--tokens-per-sample 20 " in " ".join(evaluated[0])
+
+
 def test_subwords_are_joined_as_they_were_made(corpora, evaluated, tmp_path):
     (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n", encoding="utf-8")
     evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
@@ -234,6 +245,7 @@ def test_a_model_that_gives_no_number_has_no_perplexity(corpora, monkeypatch, tm
     for value in ("nan", "inf"):
         text = f"Evaluated 12 tokens in 5s\nLoss (base 2): {value}, Perplexity: {value}\n"
         monkeypatch.setattr(evaluation, "run", lambda *_, text=text: nullcontext(text))
+        monkeypatch.setattr(evaluation, "load", lambda _: {})
         with pytest.raises(Failed, match=f"perplexity {value} on test: the model is broken"):
             evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
 
