@@ -501,7 +501,7 @@ def test_put_into(results):
     before = "# Title\r\n\n<!-- toy -->\r\nold\n<!-- /toy -->\nbetween  \n<!-- other -->\n<!-- /other -->\nend"
     once, unmarked = put_into(before, both)
     assert unmarked == [] and put_into(once, both) == (once, [])
-    assert once.startswith("# Title\r\n\n<!-- toy -->\r\n**swb, --profile cpu**") and "old" not in once
+    assert once.startswith("# Title\r\n\n<!-- toy -->\r\nA note.\n\n**swb, --profile cpu**") and "old" not in once
     assert "```\n<!-- /toy -->\nbetween  \n<!-- other -->\n" in once and once.endswith("```\n<!-- /other -->\nend")
     assert once.index("| lin | ") < once.index("between") < once.index("| log | ")
     assert put_into(before, chapters)[0].endswith("between  \n<!-- other -->\n<!-- /other -->\nend")
