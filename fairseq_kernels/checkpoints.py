@@ -150,7 +150,7 @@ def resume(cfg, trainer, **options):
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:
-        if path is not None and trainer.should_save_checkpoint_on_current_rank:
+        if path is not None and not cfg.no_save and trainer.should_save_checkpoint_on_current_rank:
             finish_copies(cfg, path, suffix, state)
         logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")
         if (
