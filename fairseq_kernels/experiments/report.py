@@ -135,10 +135,15 @@ def main() -> None:
     try:
         if args.into is not None:
             written[args.into], unmarked = put_into(args.into.read_bytes().decode(), chapters)
+            if len(unmarked) == len(chapters):
+                marks = f"<!-- {unmarked[0]} --> and <!-- /{unmarked[0]} -->"
+                parser.error(f"{args.into} has no lines {marks}; write them where the table belongs")
         for path, text in written.items():
             write(path, text)
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}; give files that you may read and write")
+    except UnicodeDecodeError:
+        parser.error(f"{args.into} is no text in UTF-8; give a Markdown file")
     if unmarked:
         print(f"{args.into} has no lines <!-- NAME --> and <!-- /NAME --> for {', '.join(unmarked)}")
 

@@ -582,11 +582,16 @@ def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
 def test_other_mistakes(monkeypatch, capsys, results, tmp_path):
     results([figure("lin", 60.0)])
     results([], name="other")
+    unmarked, binary = tmp_path / "plain.md", tmp_path / "binary.md"
+    unmarked.write_text("# Title\n")
+    binary.write_bytes(b"\xff\xfe")
     for arguments, parts in {
         ("--results", tmp_path / "none"): ["none", "no results", "table1.sh"],
         ("--results", tmp_path, "--tables", "other"): ["other.json", "no results", "other.sh"],
         ("--results", tmp_path, "--tables", "table9"): ["'table9'", "other toy"],
         ("--results", tmp_path, "--into", tmp_path / "none.md"): ["none.md", "No such file"],
+        ("--results", tmp_path, "--into", unmarked): ["plain.md has no lines <!-- toy -->"],
+        ("--results", tmp_path, "--into", binary): ["binary.md is no text in UTF-8"],
         ("--results", tmp_path, "--html", tmp_path / "toy.json" / "a.html"): ["toy.json"],
     }.items():
         with pytest.raises(SystemExit) as ended:
