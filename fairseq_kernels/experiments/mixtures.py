@@ -169,8 +169,9 @@ def analyse(name: str, corpus: Corpus, models: Models, args: argparse.Namespace)
 
 def figure(command: str, analysed: str, model: Step, **values) -> Dict:
     """The object of one figure; ``analysed`` is the commit that it was made at."""
-    origin = {**model.run.finished()["provenance"], "analysis_commit": analysed}
-    return results.figure(model.row, model.run, origin, command, **values, paper=None)
+    record = model.run.finished()
+    record["provenance"]["analysis_commit"] = analysed
+    return results.figure(model.row, model.run, record, command, **values, paper=None)
 
 
 if __name__ == "__main__":

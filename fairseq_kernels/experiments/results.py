@@ -19,14 +19,15 @@ def figures(row: Row, run: Run, record: Dict) -> List[Dict]:
         counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
         paper = row.paper.get(metric["metric"]) if counterpart else None
         command = metric.get("command") or record["command"]
-        objects.append(figure(row, run, record["provenance"], **{**metric, "command": command}, paper=paper))
+        objects.append(figure(row, run, record, **{**metric, "command": command}, paper=paper))
     return objects
 
 
-def figure(row: Row, run: Run, origin: Mapping, command: str, **values) -> Dict:
-    """The object of one figure, ``values`` of a run's; ``origin`` is its provenance."""
+def figure(row: Row, run: Run, record: Mapping, command: str, **values) -> Dict:
+    """The object of one figure, ``values``, with what the run's record says of its training."""
+    values = {**record.get("trained", {}), **values}
     shared = {"profile": run.profile, "seed": run.seed, "command": command}
-    origin = {**origin, "config": config(run)}
+    origin = {**record["provenance"], "config": config(run)}
     return {"name": row.name, "corpus": run.corpus.name, **values, **shared, "provenance": origin}
 
 

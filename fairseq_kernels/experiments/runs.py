@@ -206,21 +206,23 @@ class Run:
         origin.update(begun, updates=max(valid["loss"]))
         last = load(self.folder / "checkpoint_last.pt")  # knows how long it took in all, interruptions left out
         origin["seconds"] = round(last["extra_state"]["previous_training_time"], 1)
-        trained = self.trained_how(training, best)
-        metrics = [{**metric, **trained} for metric in metrics]
-        return {"metrics": metrics, "provenance": origin, "curves": curves(training, valid)}
+        trained = self.trained_how(training, valid, best)
+        return {"metrics": metrics, "trained": trained, "provenance": origin, "curves": curves(training, valid)}
 
-    def trained_how(self, training: Curves, best: int) -> Dict:
+    def trained_how(self, training: Curves, valid: Curves, best: int) -> Dict:
         """What stands beside every figure of a run: parameters, updates of the evaluated checkpoint, training
-        perplexity of the epoch it ended (dropout on), words per second (median), learned hyper-parameters."""
+        perplexity of the epoch it ended (dropout on), validation perplexities by update, words per second (median),
+        learned hyper-parameters."""
         log = self.log.read_text(errors="replace")
-        epochs = read_curves(self.log, "train").get("ppl", {}) or training.get("ppl", {})
-        speeds = list(training.get("wps", {}).values())
+        epochs = read_curves(self.log, "train")
+        perplexities = epochs.get("ppl") or training.get("ppl", {})
+        speeds = list((training.get("wps") or epochs.get("wps", {})).values())
         learned = learned_values(model_state(self.folder / "checkpoint_best.pt"))
         return {
             "updates": best,
             "parameters": int(PARAMETERS.search(log)[1].replace(",", "")),
-            "train_ppl": next((ppl for update, ppl in epochs.items() if update >= best), None),
+            "train_ppl": next((ppl for update, ppl in perplexities.items() if update >= best), None),
+            "valid_curve": [list(pair) for pair in valid.get("ppl", {}).items()],
             "words_per_second": statistics.median(speeds) if speeds else None,
             **({"learned": learned} if learned else {}),
         }

@@ -158,6 +158,9 @@ def test_figures_tell_how_they_were_made(finished, corpus):
     )
     assert "--lr 0.008" in origin["arguments"] and "--save-dir" not in origin["arguments"]
     assert origin["updates"] == 10 and origin["seconds"] > 0 and origin["versions"]["torch"] and origin["threads"]
+    update, perplexity = figure["valid_curve"][-1]
+    assert update == figure["updates"] == 10 and perplexity == pytest.approx(actual[3]["value"], rel=1e-3)
+    assert figure["parameters"] > 1000 and figure["words_per_second"] > 0 and figure["train_ppl"] > 5
     curves = results.load(folder / "results" / "curves" / "table1.json")
     assert [entry["name"] for entry in curves] == ["lin", "unigram"] and "10" in curves[0]["valid"]["ppl"]
 
@@ -483,6 +486,7 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     actual = results.load(tmp_path / "results" / "table4.json")
     assert {(f["name"], f["seed"]) for f in actual} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(actual) == 8
     assert all("--kernels" in f["provenance"]["config"] and f["provenance"]["seconds"] > 0 for f in actual)
+    assert all(f["valid_curve"] and f["parameters"] for f in actual)
     weights = results.load(tmp_path / "results" / "linear_weight.json")
     assert [(f["name"], f["seed"]) for f in weights] == [("mix2", 1)]
     assert all(f["baseline"].startswith("seed 1, commit ") and f["details"]["lines"] > 1 for f in actual)
