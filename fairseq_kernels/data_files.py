@@ -10,7 +10,7 @@ from typing import Optional
 import numpy as np
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.huffman import HuffmanMMapIndex
-from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype
+from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype, infer_dataset_impl
 
 from .errors import data_bin_near, mistake
 
@@ -28,13 +28,16 @@ def install() -> None:
     Dictionary.add_from_file = add_from_file
 
 
-def load_indexed_dataset(path: str, dictionary: Optional[Dictionary] = None, *args, **options):
-    """In the place of fairseq's, with all of its files checked."""
+def load_indexed_dataset(path: str, dictionary: Optional[Dictionary] = None, dataset_impl=None, *args, **options):
+    """In the place of fairseq's, with all of its files checked. What fairseq-preprocess --dataset-impl lazy, or cached,
+    made is read as "lazy": fairseq chooses "cached", with which a training in blocks of words ends in a KeyError."""
     prefix = Path(path)
     for index in sorted({prefix.with_name(f"{prefix.name}.idx"), *prefix.parent.glob(f"{prefix.name}[0-9]*.idx")}):
         if index.is_file():
             check(index, dictionary)
-    return fairseq_load(path, dictionary, *args, **options)
+    if dataset_impl is None and infer_dataset_impl(path) == "cached":
+        dataset_impl = "lazy"
+    return fairseq_load(path, dictionary, dataset_impl, *args, **options)
 
 
 def check(index: Path, dictionary: Optional[Dictionary]) -> None:

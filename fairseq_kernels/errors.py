@@ -5,7 +5,9 @@ import difflib
 import os
 import pickle
 import re
+import signal
 import sys
+import threading
 from argparse import Action, ArgumentParser
 from pathlib import Path
 from typing import Iterable, NoReturn, Optional
@@ -147,10 +149,10 @@ def explain_mistakes() -> None:
 
 def explain_interruptions() -> None:
     """Under ``python -m`` of a module in the calling package, Ctrl-C that nothing handles ends in one line, also while
-    torch is being imported; in other programs changes nothing."""
+    torch is being imported, and is not lost in a destructor; in other programs changes nothing."""
     if sys.argv[:1] != ["-m"]:  # what it is while the packages of the module are imported
         return
-    previous = sys.excepthook
+    previous, previous_unraisable = sys.excepthook, sys.unraisablehook
 
     def hook(kind, error, trace):
         if issubclass(kind, KeyboardInterrupt):
@@ -158,4 +160,11 @@ def explain_interruptions() -> None:
         else:
             previous(kind, error, trace)
 
-    sys.excepthook = hook
+    def unraisable(report):
+        if issubclass(report.exc_type, KeyboardInterrupt):  # Python drops it, and the program goes on: send it again
+            again = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+            threading.Timer(0.1, *again).start()
+        else:
+            previous_unraisable(report)
+
+    sys.excepthook, sys.unraisablehook = hook, unraisable

@@ -12,10 +12,11 @@ if TYPE_CHECKING:  # its import takes seconds, and tables need no counts to be p
 
 
 def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
-    """Counts (V,), ``</s>`` and ``<unk>`` included, of the binarised text ``PREFIX.idx``; None if there is none."""
+    """Counts (V,), ``</s>`` and ``<unk>`` included, of the binarised text ``PREFIX.idx``; None if there is none. As in
+    fairseq's trainings, ``train1.idx`` and so on are further parts of ``train``."""
     from fairseq.data import data_utils
 
-    dataset = data_utils.load_indexed_dataset(str(prefix), dictionary)
+    dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=prefix.name == "train")
     if dataset is None:
         return None
     counts = np.zeros(len(dictionary), dtype=np.int64)

@@ -53,8 +53,9 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         kind: ``lm`` or ``mt``.
         profile: a name in ``configs/KIND``.
         options: of fairseq-train, which win over the profile's; ``--stock`` stands for fairseq's own model and
-            criterion, ``--output-layer`` chooses the criterion; another ``--lr-scheduler`` than the profile's comes
-            without the profile's settings of its own, and without its ``--stop-min-lr``.
+            criterion, ``--output-layer`` chooses the criterion. An ``--arch`` of another model than the profile's has
+            its own sizes, and the profile's ``--output-bias`` alone; another ``--lr-scheduler`` comes without the
+            profile's settings of its own, and without its ``--stop-min-lr``.
 
     Raises:
         ValueError: there is no such profile.
@@ -73,6 +74,10 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
             model.pop("share_decoder_input_output_embed", None)
         else:  # a spherical loss has no label smoothing
             criterion.pop("label_smoothing", None)
+    arch = option_value(options, "--arch") or model["_name"]
+    if not arch.startswith(model["_name"]):
+        ours = ("output_bias",) if arch.startswith("kernel_") else ()
+        model = groups["model"] = {name: model[name] for name in ("_name", *ours) if name in model}
     model["_name"] = ARCHITECTURES.get(model["_name"], model["_name"])
     if option_value(options, "--lr-scheduler") not in (None, groups["lr_scheduler"]["_name"]):
         del groups["lr_scheduler"]  # fairseq-train refuses settings of a scheduler that it doesn't use

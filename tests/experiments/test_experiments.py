@@ -16,7 +16,7 @@ from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
 from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles
+from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles, understood
 from fairseq_kernels.experiments.progress import Progress
 from fairseq_kernels.experiments.report import html, load_chapters, markdown
 from fairseq_kernels.experiments.runs import Run
@@ -118,6 +118,23 @@ def test_another_scheduler_comes_without_the_profiles_settings():
     assert not {"--lr-shrink", "--lr-threshold", "--stop-min-lr"}.intersection(words)
     same = fairseq_arguments("lm", "paper", ["--lr-scheduler=reduce_lr_on_plateau"])
     assert {"--lr-shrink", "--lr-threshold", "--stop-min-lr"}.issubset(same)
+
+
+@pytest.mark.parametrize(
+    "options, bias",
+    [
+        (["--arch", "kernel_transformer_lm"], True),
+        (["--arch=kernel_transformer_lm_gpt", "--output-layer", "taylor"], True),
+        (["--stock", "--arch", "transformer_lm"], False),
+    ],
+)
+def test_another_model_comes_with_its_own_sizes(options, bias):
+    words = fairseq_arguments("lm", "cpu", options)
+    meant = understood(shlex.join(words))
+    assert "TransformerLanguageModel" in meant["model"] and meant["lr"] == "[0.008]"
+    assert meant.get("decoder_layers") != "2" and "--decoder-hidden-size" not in words
+    assert ("--output-bias" in words) == bias
+    assert "--decoder-hidden-size" in fairseq_arguments("lm", "cpu", ["--arch", "kernel_lstm_lm"])
 
 
 def test_unknown_profile():

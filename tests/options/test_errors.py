@@ -311,6 +311,16 @@ def test_an_interruption_while_torch_is_imported(module, tmp_path):
     assert result.returncode != 0 and result.stderr == "interrupted; give the same command again\n"
 
 
+def test_an_interruption_in_a_destructor(tmp_path):
+    """Where Python drops exceptions: torch's loaders wait for their processes there."""
+    lines = "class Loader:", "    def __del__(self):", "        raise KeyboardInterrupt", "Loader()", "import time"
+    Path(tmp_path, "torch.py").write_text("\n".join([*lines, "time.sleep(1000)"]))
+    command = [sys.executable, "-W", "ignore", "-m", "fairseq_kernels.experiments.training", "lm"]
+    path = os.pathsep.join([str(tmp_path), str(USER_DIR.parent)])
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert result.returncode != 0 and result.stderr == "interrupted; give the same command again\n"
+
+
 def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     """And what it and its evaluation say: lines of progress, one of the result, and where the log is."""
     small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 4]

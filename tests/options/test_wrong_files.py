@@ -13,10 +13,12 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder
 from fairseq_commands import LM_TASK, later, lm_training, mt_training
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
 from fairseq_kernels.analysis.model_state import model_state
+from fairseq_kernels.word_counts import word_counts
 
 NOISE = random.Random(1).randbytes(5000)
 
@@ -148,6 +150,22 @@ def test_later_files_of_a_split(folder):
     cut("train1.bin", 0.5)(folder)
     with pytest.raises(SystemExit, match="train1.bin is damaged"):
         data_utils.load_indexed_dataset(str(folder / "train"), dictionary, combine=True)
+
+
+def test_files_of_an_older_fairseq(folder):
+    """Are read a sentence at a time: as fairseq reads them, a training in blocks of words fails."""
+    dictionary, prefix = Dictionary.load(str(folder / "dict.txt")), str(folder / "train")
+    sentences = [sentence.clone() for sentence in data_utils.load_indexed_dataset(prefix, dictionary)]
+    counts = word_counts(folder / "train", dictionary)
+    builder = IndexedDatasetBuilder(f"{prefix}.bin")
+    for sentence in sentences:
+        builder.add_item(sentence)
+    builder.finalize(f"{prefix}.idx")
+    assert all(map(torch.equal, data_utils.load_indexed_dataset(prefix, dictionary), sentences))
+    assert (word_counts(folder / "train", dictionary) == counts).all() and counts.sum() == sum(map(len, sentences))
+    for ending in ("idx", "bin"):
+        shutil.copy(f"{prefix}.{ending}", f"{prefix}1.{ending}")
+    assert (word_counts(folder / "train", dictionary) == 2 * counts).all()
 
 
 @pytest.mark.parametrize(
