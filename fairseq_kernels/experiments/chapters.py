@@ -9,6 +9,7 @@ import numpy
 import pandas
 
 from .report_figures import Picture, bars, curve_pictures, points
+from .statistics import OUTLYING
 from .summaries import COSTS, METRICS, Metric, Results, baseline_of
 
 LEVEL = 0.05
@@ -209,7 +210,9 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
     if rows.adjusted.isna().all():
         reason = "no translations are at hand for the paired bootstrap" if bootstrap else "no row has two seeds"
         return [f"{name}: differences from {base} were not tested, as {reason}."]
-    how = f"t test with the pooled standard deviation {first.deviation:.2g}, {first.freedom} degrees of freedom"
+    pooled, apart = rows[~rows.outlying].iloc[0], ", ".join(rows.index[rows.outlying])
+    how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {pooled.freedom} degrees of freedom"
+    how += f", but Welch's for {apart}, whose seeds differ more (F test, level {OUTLYING})" if apart else ""
     how = "sacreBLEU's paired bootstrap over sentences" if bootstrap else how
     sure = rows.adjusted < LEVEL
     groups = {

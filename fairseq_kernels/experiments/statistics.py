@@ -10,10 +10,12 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 CONFIDENCE = 0.95
+OUTLYING = 0.001  # level of the test, over all rows, that a row's seeds differ more than others'
 
 
 def summarise(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFrame:
-    """Each row's mean over its seeds, and its difference from the baseline by the pooled t test.
+    """Each row's mean over its seeds, and its difference from the baseline by the pooled t test; by Welch's, where one
+    of the two is left out of the pool (:func:`outlying`).
 
     Args:
         measured: ``name`` and ``value``, a line a seed, of one table, corpus, profile and metric.
@@ -22,26 +24,52 @@ def summarise(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFram
     Returns:
         A line a row, in their order: ``mean``, ``seeds``, ``low`` and ``high`` of the mean's 95 % t interval,
         ``difference`` (mean - baseline's), ``difference_low``, ``difference_high`` and ``p``, not yet adjusted for the
-        number of comparisons; ``deviation``, the standard deviation pooled over the rows with several seeds, and its
-        degrees of ``freedom``. NaN: unknown, as no row has two seeds, or a value isn't finite.
+        number of comparisons; ``deviation``, the standard deviation pooled over the rows with several seeds, or the
+        row's own where ``outlying``, and its degrees of ``freedom``. NaN: unknown, as no row has two seeds, or a value
+        isn't finite.
     """
     finite = measured.value.where(numpy.isfinite(measured.value))
     rows = finite.groupby(measured.name, sort=False).agg(mean="mean", seeds="size", variance="var", known="count")
     rows.loc[rows.known < rows.seeds, ["mean", "variance"]] = math.nan  # a run diverged
-    several = rows[rows.variance.notna()]
-    freedom = int((several.seeds - 1).sum())
-    squares = float(((several.seeds - 1) * several.variance).sum())
-    deviation = math.sqrt(squares / freedom) if squares else math.nan
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) if freedom else math.nan
-    half = quantile * deviation / rows.seeds**0.5
-    rows["low"], rows["high"] = rows["mean"] - half, rows["mean"] + half
+    rows["outlying"] = outlying(rows)
+    pooled = rows[rows.variance.notna() & ~rows.outlying]
+    freedom = int((pooled.seeds - 1).sum())
+    squares = float(((pooled.seeds - 1) * pooled.variance).sum())
+    rows["freedom"] = (rows.seeds - 1).where(rows.outlying, freedom)
+    rows["variance"] = rows.variance.where(rows.outlying, squares / freedom if squares else math.nan)
+    rows["deviation"] = rows.variance**0.5
     base = rows.loc[baseline] if baseline in rows.index else pandas.Series(math.nan, rows.columns)
-    error = deviation * (1 / rows.seeds + 1 / base.seeds) ** 0.5
+    squared_error, base_squared_error = rows.variance / rows.seeds, base.variance / base.seeds
+    error = (squared_error + base_squared_error) ** 0.5
+    welch = error**4 / (squared_error**2 / rows.freedom + base_squared_error**2 / base.freedom)
+    apart = rows.outlying | rows.outlying.get(baseline, False)
+    difference_freedom = welch.where(apart, freedom)
+    half = quantile(rows.freedom) * squared_error**0.5
+    rows["low"], rows["high"] = rows["mean"] - half, rows["mean"] + half
     rows["difference"] = (rows["mean"] - base["mean"]).where(rows.index != baseline)
-    rows["difference_low"] = rows.difference - quantile * error
-    rows["difference_high"] = rows.difference + quantile * error
-    rows["p"] = 2 * stats.t.sf((rows.difference / error).abs(), freedom or math.nan)
-    return rows.assign(deviation=deviation, freedom=freedom)
+    half = quantile(difference_freedom) * error
+    rows["difference_low"], rows["difference_high"] = rows.difference - half, rows.difference + half
+    rows["p"] = 2 * stats.t.sf((rows.difference / error).abs(), difference_freedom)
+    return rows
+
+
+def quantile(freedom: pandas.Series) -> numpy.ndarray:
+    """Of Student's t, for the intervals' ends."""
+    return stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
+
+
+def outlying(rows: pandas.DataFrame) -> pandas.Series:
+    """The rows whose seeds differ more than those of the others, by an F test of each ``variance`` against all smaller
+    ones: in the pool they would hide the differences between the others."""
+    several = rows[rows.variance.notna()].sort_values("variance")
+    freedom = several.seeds - 1
+    squares = freedom * several.variance
+    for place in range(1, len(several)):
+        others, others_freedom = squares.iloc[:place].sum(), freedom.iloc[:place].sum()
+        ratio = several.variance.iloc[place] * others_freedom / others if others else 0.0
+        if stats.f.sf(ratio, freedom.iloc[place], others_freedom) < OUTLYING / len(several):
+            return rows.index.to_series().isin(several.index[place:])
+    return pandas.Series(False, rows.index)
 
 
 def holm(p: pandas.Series) -> pandas.Series:

@@ -36,6 +36,28 @@ def test_spread_is_pooled_over_all_rows():
     assert (rows.low["lin"], rows.high["lin"]) == pytest.approx((62.13333 - half, 62.13333 + half))
 
 
+def test_a_row_that_scatters_more_is_left_out_of_the_pool():
+    """As scipy's Welch test has it; what is said of the others doesn't change."""
+    lin, stock = (62.0, 62.1, 61.95), (76.7, 87.0)
+    rows = summarise(measured(lin=lin, stock=stock), "lin")
+    expected = stats.ttest_ind(stock, lin, equal_var=False)
+    interval = expected.confidence_interval()
+    assert rows.outlying.tolist() == [False, True] and rows.p["stock"] == pytest.approx(expected.pvalue)
+    assert (rows.difference_low["stock"], rows.difference_high["stock"]) == pytest.approx((interval.low, interval.high))
+    assert rows.freedom.tolist() == [2, 1] and rows.high["stock"] > 140
+
+    others = {"lin": lin, "pol": (59.0, 59.1), "log": (99.0,)}
+    columns = ["low", "high", "p", "difference_low", "deviation", "freedom"]
+    alone, beside = (summarise(measured(**rows_), "lin")[columns] for rows_ in (others, {"stock": stock, **others}))
+    pandas.testing.assert_frame_equal(beside.drop("stock"), alone)
+    both = summarise(measured(stock=stock, worse=(60.0, 90.0), **others), "lin")
+    assert both.index[both.outlying].tolist() == ["stock", "worse"]
+    against = summarise(measured(stock=stock, **others), "stock")
+    assert against.p["lin"] == pytest.approx(beside.p["stock"], rel=0.5) and against.difference["lin"] < 0
+    assert not summarise(measured(lin=lin, mog=(63.5, 64.0)), "lin").outlying.any()
+    assert not summarise(measured(lin=(62.0, 62.0), pol=(59.0, 59.1)), "lin").outlying.any()
+
+
 def test_one_seed_has_the_others_spread():
     rows = summarise(measured(lin=(60.0, 62.0), mog=(64.0,)), "lin")
     assert rows.deviation.tolist() == pytest.approx([math.sqrt(2)] * 2) and rows.freedom.tolist() == [1, 1]
