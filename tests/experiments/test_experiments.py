@@ -355,7 +355,7 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     [weight] = record["metrics"]
     assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
-    assert record["provenance"]["updates"] == weight["updates"] == 20
+    assert record["provenance"]["updates"] == record["trained"]["updates"] == 20
     assert weight["parameters"] == 3540 and record["curves"]["valid"] == {"ppl": valid["ppl"]}
 
 
