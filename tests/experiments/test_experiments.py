@@ -356,7 +356,7 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
     assert record["provenance"]["updates"] == record["trained"]["updates"] == 20
-    assert weight["parameters"] == 3540 and record["curves"]["valid"] == {"ppl": valid["ppl"]}
+    assert record["trained"]["parameters"] == 3540 and record["curves"]["valid"] == {"ppl": valid["ppl"]}
 
 
 def test_numbers_that_are_not_finite_are_json(tmp_path):
