@@ -22,6 +22,7 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 def install() -> None:
     utils.call_main = call_main
+    utils._broadcast_object_slow = broadcast_object
 
 
 def call_main(cfg, main, **kwargs) -> None:
@@ -50,6 +51,13 @@ def call_main(cfg, main, **kwargs) -> None:
                 f"the training ended without a checkpoint in {cfg.checkpoint.save_dir}: no batch was trained; check "
                 "--max-epoch, --max-update, --lr, --stop-min-lr and the data"
             )
+
+
+def broadcast_object(content, src_rank: int, group, dist_device):
+    """In the place of fairseq's, which sends a checkpoint's settings as a file that torch.load refuses."""
+    contents = [content]
+    torch.distributed.broadcast_object_list(contents, src_rank, group, dist_device)
+    return contents[0]
 
 
 def call_on_cpu(cfg, main, kwargs: dict) -> None:

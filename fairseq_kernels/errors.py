@@ -49,6 +49,8 @@ def explanation(error: BaseException) -> Optional[str]:
         return f"{error.filename}: {error.strerror}; check the path, and whether you may read and write there"
     if isinstance(error, OSError) and "not found" in str(error):
         return f"{error}; check the path of data and checkpoint"
+    if isinstance(error, AssertionError) and re.fullmatch(r"(\d+) < \1", str(error)):  # fairseq's beam search
+        return "no translation has an end: the model gives no numbers, as its training diverged; train it anew"
     if isinstance(error, AssertionError) and str(error):  # fairseq checks options by assertions
         return str(error)
     for pattern, line in EXPLANATIONS.items():

@@ -5,7 +5,7 @@
 #   bash scripts/setup.sh
 #   PYTHON=python3.12 TORCH='torch==2.13.0' bash scripts/setup.sh     another interpreter, another torch
 #
-# PYTHON      Python 3.10 to 3.13; default: python3
+# PYTHON      Python 3.10 to 3.13; default: that of a finished .venv, else python3
 # TORCH       what pip installs as torch unless .venv's satisfies it; default: torch, the newest
 # PYTHON_BIN  a Python that has fairseq and torch: it is used as it is, by the other scripts too; nothing is installed
 #
@@ -20,10 +20,13 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
 
-PYTHON=${PYTHON:-python3}
-TORCH=${TORCH:-torch}
 VENV=$ROOT/.venv
 PY=$VENV/bin/python
+stamp=$VENV/.fairseq_kernels-setup  # written when all is installed: what .venv was made from, and TORCH
+# a finished .venv keeps its Python where none is named
+if [ -z "${PYTHON:-}" ] && [ -f "$stamp" ] && [ -x "$PY" ]; then PYTHON=$PY; fi
+PYTHON=${PYTHON:-python3}
+TORCH=${TORCH:-torch}
 case "${1:-}" in
     "") ;;
     -h | --help) usage; exit 0 ;;
@@ -59,8 +62,6 @@ sys.exit(requirement.url is not None or not requirement.specifier.contains(versi
 EOF
 }
 
-# Written when all is installed: what .venv was made from, and TORCH.
-stamp=$VENV/.fairseq_kernels-setup
 made_from="$version $(cat setup.py constraints.txt | cksum)"
 if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$made_from" ] \
     && { [ "$(sed -n 2p "$stamp")" = "$TORCH" ] || has "$TORCH"; }; then
@@ -119,6 +120,7 @@ import snakemake'
 }
 
 if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; then
+    [ "$PYTHON" != "$PY" ] || PYTHON=python3
     rm -rf "$VENV"  # of another Python, or not finished
 fi
 rm -f "$stamp"

@@ -52,6 +52,8 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         ) from error
     if not isinstance(model, KernelModel):
         raise mistake(f"{checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise mistake(f"{checkpoint} has parameters that are no numbers: its training diverged; train it anew")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
     task.load_dataset(split)

@@ -25,6 +25,9 @@ WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
 PERPLEXITY = re.compile(r"Perplexity: (\S+)")
 LEFT_OUT = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped, max_positions=(\d+)")
 BLEU = re.compile(r"^Generate .*BLEU4 = ([\d.]+)", re.MULTILINE)
+# with these a figure would be of other words, or of words that were given to the model
+REFUSED = ("--distributed-world-size", "--num-shards", "--shard-id", "--add-bos-token", "--shorten-method")
+REFUSED += ("--prefix-size", "--score-reference")
 # fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all
 SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1")
 # a process for the data would be waited for, five seconds, when Python frees fairseq's reference cycles
@@ -56,7 +59,7 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
             raise Failed(f"fairseq-eval-lm printed no perplexity; is there room for {log}?")
         value, words = float(PERPLEXITY.findall(text)[-1]), int(WORDS.findall(text)[-1].replace(",", ""))
         if not words:
-            raise Failed(f"no words of {split} were read; leave out options that choose among them, as --shard-id")
+            raise Failed(f"no words of {split} were read; leave out options that choose among them")
         if not math.isfinite(value):
             raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log}.part)")
     return [{"split": split, "metric": "ppl", "value": value, "words": words}]
@@ -150,6 +153,9 @@ def main() -> None:
         checkpoints = args.checkpoint.split(":")  # several are an ensemble
         if option_value(options, "--path") is not None:
             raise ValueError("--path is not allowed; give the checkpoint after DATA")
+        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
+            if len(option) > len("--") and any(name.startswith(option) for name in REFUSED):
+                raise ValueError(f"{option} is not allowed: the figure would not be of the whole text; leave it out")
         for path in checkpoints:
             if not Path(path).is_file():
                 what = "is a folder" if Path(path).is_dir() else "not found"

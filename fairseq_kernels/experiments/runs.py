@@ -194,7 +194,10 @@ class Run:
         return [{**metric, "command": self.command(["python", *arguments])} for metric in metrics]
 
     def record(self, metrics: List[Dict], begun: Dict) -> Dict:
+        self.log.touch()  # if it is lost
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
+        if not valid.get("loss") or not PARAMETERS.search(self.log.read_text(errors="replace")):
+            raise Failed(f"{self.log}, which figures come from, is damaged; move {self.folder} away to train it anew")
         best = updates(self.folder / "checkpoint_best.pt")
         metrics = metrics + [
             {"split": "valid", "metric": name, "value": curve[best], "command": self.command()}
@@ -205,7 +208,7 @@ class Run:
         origin = provenance(int(threads) if threads.isdigit() else None)
         origin.update(begun, updates=max(valid["loss"]))
         last = load(self.folder / "checkpoint_last.pt")  # knows how long it took in all, interruptions left out
-        origin["seconds"] = round(last["extra_state"]["previous_training_time"], 1)
+        origin["seconds"] = round(float(last["extra_state"]["previous_training_time"]), 1)
         trained = self.trained_how(training, valid, best)
         return {"metrics": metrics, "trained": trained, "provenance": origin, "curves": curves(training, valid)}
 

@@ -106,7 +106,8 @@ def main() -> None:
     parser = CommandParser(prog=program, add_help=False)
     parser.usage = f"bash scripts/{program} DATA --save-dir DIR [options] (--help tells more)"
     parser.add_argument("data", type=Path)
-    parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
+    with one_line_errors():
+        parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
     parser.add_argument("--save-dir", type=folder, required=True)
     parser.add_argument("--dry-run", action="store_true")
     args, options = parse_before_fairseq(parser, sys.argv[2:])
@@ -131,7 +132,8 @@ def main() -> None:
         sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
     except (Failed, ValueError) as error:
         message = str(error)
-        if isinstance(error, Refused) and new and not read_curves(log, "train_inner"):
+        begun = any(args.save_dir.glob("checkpoint*")) or read_curves(log, "train_inner")
+        if isinstance(error, Refused) and new and not begun:
             message = message.removesuffix(f" (log: {log})")
             shutil.rmtree(args.save_dir)
         sys.exit(f"{program}: error: {message}")

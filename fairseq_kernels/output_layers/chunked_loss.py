@@ -110,7 +110,8 @@ class ChunkedLoss(Function):
         ctx.gradients, ctx.observed, ctx.counted = result.gradients, result.observed, False
         ctx.save_for_backward(features, target, token_weight, result.losses[0], *parameters)
         losses = result.losses if token_weight is None else result.losses * token_weight
-        loss, nll = losses.sum(1) if options.summed else losses
+        # not views of one tensor: fairseq multiplies the loss of a batch that only fills up by 0, in place
+        loss, nll = (each.clone() for each in (losses.sum(1) if options.summed else losses))
         ctx.mark_non_differentiable(nll)
         return loss, nll
 

@@ -409,6 +409,15 @@ def test_other_dictionary(monkeypatch, lm_data, checkpoints):
         compare(lm_data, {name: checkpoints[name] for name in ("lin", "mix")})
 
 
+def test_a_broken_model_is_not_read(lm_data, checkpoints, tmp_path):
+    """Comparisons with NaN are False, and would count."""
+    state = torch.load(checkpoints["lin"], weights_only=False)
+    state["model"]["decoder.embed_tokens.weight"][5, 0] = math.nan
+    torch.save(state, tmp_path / "broken.pt")
+    with pytest.raises(SystemExit, match="broken.pt has parameters that are no numbers: its training diverged"):
+        read(tmp_path / "broken.pt", lm_data)
+
+
 def test_too_few_lines(monkeypatch, lm_data, checkpoints):
     none = torch.zeros(0, dtype=torch.long)
     monkeypatch.setattr(module, "questions", lambda *_: Questions(none, none, none.view(0, 3), none))

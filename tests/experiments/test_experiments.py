@@ -15,6 +15,7 @@ from table_commands import SHORT, call
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
 from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, workflow
+from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles, understood
 from fairseq_kernels.experiments.progress import Progress
@@ -357,6 +358,16 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
     assert record["provenance"]["updates"] == record["trained"]["updates"] == 20
     assert record["trained"]["parameters"] == 3540 and record["curves"]["valid"] == {"ppl": valid["ppl"]}
+
+
+@pytest.mark.parametrize("log", [None, "", "| valid | {}"])
+def test_figures_need_the_training_s_log(log, corpus, tmp_path):
+    run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
+    run.folder.mkdir(parents=True)
+    if log is not None:
+        run.log.write_text(log)
+    with pytest.raises(Failed, match="train.log, which figures come from, is damaged; move .* away to train it anew"):
+        run.record([], {})
 
 
 def test_numbers_that_are_not_finite_are_json(tmp_path):

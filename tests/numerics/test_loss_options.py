@@ -61,6 +61,18 @@ def test_reductions_and_weights(layer, reduction, weighted):
         torch.testing.assert_close(given, torch.zeros_like(given) if wanted is None else wanted, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+def test_a_loss_may_be_changed_in_place(layer, reduction):
+    """As fairseq does with a batch that only fills up a process' turn."""
+    features, target, _ = tokens()
+    loss = layer.nll(features, target, reduction=reduction)
+    loss *= 0
+    loss.sum().backward()
+    for tensor in (features, *layer.parameters()):
+        assert tensor.grad is None or not tensor.grad.any()
+    assert features.grad is not None
+
+
 def test_the_mean_of_nothing_is_torch_s():
     layer = LAYERS["lin"]()
     nothing = layer.nll(torch.randn(2, DIM), torch.tensor([1, 1]), ignore_index=1, reduction="mean")

@@ -18,6 +18,8 @@ from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
 from fairseq_kernels import KERNELS
+from fairseq_kernels.errors import explanation
+from fairseq_kernels.experiments import commands, training
 
 # options of fairseq-train on a language model, and what the line must say
 OPTIONS = {
@@ -321,6 +323,29 @@ def test_an_interruption_in_a_destructor(tmp_path):
     assert result.returncode != 0 and result.stderr == "interrupted; give the same command again\n"
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_failing_training_keeps_its_checkpoints(checkpoint, lm_data, monkeypatch, tmp_path):
+    """A disk that is full after the first checkpoints, before a line of progress is logged."""
+
+    def train(arguments, folder, label=""):
+        (folder / "train.log").touch()
+        if checkpoint:
+            (folder / "checkpoint_1_5.pt").touch()
+        raise commands.Refused("no space")
+
+    folder = tmp_path / "new"
+    monkeypatch.setattr(training, "train", train)
+    monkeypatch.setattr(sys, "argv", ["training", "lm", str(lm_data), "--profile", "cpu", "--save-dir", str(folder)])
+    with pytest.raises(SystemExit, match="no space"):
+        training.main()
+    assert (folder / "checkpoint_1_5.pt").exists() == folder.exists() == checkpoint
+
+
+def test_a_translation_without_an_end_has_a_reason():
+    assert "the model gives no numbers" in explanation(AssertionError("200 < 200"))
+    assert explanation(AssertionError("201 < 200")) == "201 < 200"
+
+
 def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     """And what it and its evaluation say: lines of progress, one of the result, and where the log is."""
     small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 4]
@@ -343,8 +368,9 @@ def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     assert re.fullmatch(r"test perplexity [\d.]+ \([\d,]+ words with line ends\) \(log: .*\)\n", out), err
     log = tmp_path / "checkpoint_best.pt.test.log"
     before = log.read_text()
-    code, out, err = script(*evaluation, "--num-shards", 100, "--shard-id", 99)
-    assert code == 1 and "no words of test were read" in err and log.read_text() == before
+    for option in (["--num-shards", 2], ["--shard-id=1"], ["--add-bos"], ["--shorten-method", "truncate"]):
+        code, out, err = script(*evaluation, *option)
+        assert code == 1 and f"{str(option[0]).partition('=')[0]} is not allowed" in err and log.read_text() == before
 
     # other hyper-parameters are said; other data refused, and other words in the evaluation
     code, out, err = script(*command[:-4], "--kernel-params", "lin.scale=2", "--max-update", 8, *command[-4:])

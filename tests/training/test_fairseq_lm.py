@@ -471,6 +471,19 @@ def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)  # sums in another order
 
 
+def test_two_processes_go_on(lm_data, tmp_path):
+    """From their checkpoint; and with a single batch, so that one of them only fills up."""
+    options = (*LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "lin", "--batch-size", 1000)
+    options += ("--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam", "--lr", 0.01)
+    options += ("--log-format", "json", "--no-epoch-checkpoints", "--distributed-world-size", 2, "--save-dir", tmp_path)
+    for epochs in (1, 3):
+        result = fairseq("train", lm_data, *options, "--max-epoch", epochs)
+    losses = [line["loss"] for line in logged(result, "valid")]
+    assert len(losses) == 2 and losses[1] < losses[0]
+    last = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    assert last["extra_state"]["train_iterator"]["epoch"] == 4
+
+
 @pytest.mark.parametrize(
     "options, said",
     [
