@@ -35,8 +35,8 @@ def load_verdicts(folder: Path, results: Sequence[Results]) -> List[Chapter]:
         return []
     table = pandas.DataFrame(lines, columns=["claim", "verdict", "reason", "here", "the paper"])
     note = (
-        "Signed figures are differences from lin (KerBS: from softmax), in square brackets their 95 % intervals; the "
-        "tables have the rest. One seed can't be tested."
+        "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax), in square "
+        "brackets their 95 % intervals; the tables have the rest. Where no row has two seeds, nothing is tested."
     )
     return [Chapter(VERDICTS, "What holds of the papers' claims", "", note, [Part("", [table])])]
 
