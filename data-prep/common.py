@@ -13,9 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-from tqdm import tqdm
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
 from fairseq_kernels.errors import CommandParser, Once  # noqa: E402, F401
@@ -62,6 +59,8 @@ def positive_int(text):
 
 def progress(iterable=None, label=None, **options):
     """A tqdm bar, shown for what takes longer than 3 seconds; a line every 10 seconds where there is no terminal."""
+    from tqdm import tqdm  # here, as all that must be installed: --help needs Python alone
+
     interval = 0.1 if sys.stderr.isatty() else 10
     return tqdm(iterable, label, delay=3, mininterval=interval, maxinterval=interval, **options)
 
@@ -166,6 +165,8 @@ class Stages:
     """
 
     def __init__(self, path, outputs=(), sources=()):
+        from filelock import FileLock, Timeout
+
         if not str(path):
             raise InputError("--out is empty: give a directory")
         self.out = Path(path)

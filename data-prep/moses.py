@@ -63,3 +63,9 @@ class Tokenizer(MosesTokenizer):
 def lowercase(line):
     """Perl's `lc`: unlike `str.lower`, a capital sigma at the end of a word becomes σ, not ς."""
     return line.replace("Σ", "σ").lower()
+
+
+def tokens(tokenizer, lower, line):
+    """The tokens of `line` as one string, in lower case if asked."""
+    tokenised = tokenizer(line)
+    return lowercase(tokenised) if lower else tokenised

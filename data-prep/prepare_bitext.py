@@ -14,8 +14,6 @@ from itertools import chain
 from multiprocessing import Pool
 from pathlib import Path
 
-import sentencepiece
-import subword_nmt.learn_bpe
 from common import (
     SPLITS,
     TEXT_RULES,
@@ -34,9 +32,6 @@ from common import (
     words,
     write_lines,
 )
-from moses import Tokenizer, lowercase
-from sacremoses import MosesDetokenizer
-from subword_nmt.apply_bpe import BPE
 
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
@@ -84,6 +79,8 @@ def read(paths, args):
                          for language, text in lines.items()}
     references = lines  # of the test set, which comes last
     if args.tokenized:
+        from sacremoses import MosesDetokenizer
+
         references = {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
                       for language, text in lines.items()}
     train, dropped = clean(corpus["train"], args.max_ratio)
@@ -122,17 +119,15 @@ def parallel(function, lines, workers, label):
         return list(progress(pool.imap(call, lines, chunksize=500), label, total=len(lines)))
 
 
-def moses(tokenizer, lower, line):
-    tokens = tokenizer(line)
-    return lowercase(tokens) if lower else tokens
-
-
 def tokenise(lines, language, args, name):
     """Moses tokens, a string a line; ``name`` is what errors call the text."""
+    import moses
+
     if args.tokenized:
-        lines = map(lowercase, lines) if args.lower else lines
+        lines = map(moses.lowercase, lines) if args.lower else lines
         return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
-    return parallel(partial(moses, Tokenizer(language), args.lower), lines, args.workers, f"tokenising {language}")
+    tokens = partial(moses.tokens, moses.Tokenizer(language), args.lower)
+    return parallel(tokens, lines, args.workers, f"tokenising {language}")
 
 
 def clean(lines, max_ratio=None):
@@ -158,6 +153,8 @@ def clean(lines, max_ratio=None):
 
 def learn_subword_nmt(lines, merges):
     """``merges`` joint BPE merges (Sennrich et al. 2016), learned as by ``learn_bpe.py -s merges``, as bytes."""
+    import subword_nmt.learn_bpe
+
     subword_nmt.learn_bpe.tqdm = partial(progress, label="learning BPE")  # in place of its own display
     codes = io.StringIO()
     try:
@@ -184,6 +181,8 @@ def learn_sentencepiece(lines, pieces):
 
 
 def train_sentencepiece(lines, pieces):
+    import sentencepiece
+
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
@@ -202,6 +201,9 @@ def segmenter(bpe, code):
     Raises:
         ValueError: these bytes are something else.
     """
+    import sentencepiece
+    from subword_nmt.apply_bpe import BPE
+
     if not code:
         raise ValueError("it is empty")
     if bpe == "sentencepiece":

@@ -55,7 +55,7 @@ logs=()
 "$PY" -m fairseq_kernels.analysis.curves "$out/curves.png" "${logs[@]}" --baseline "unigram=$(unigram valid)"
 
 echo "quickstart.sh: German and English"
-"$PY" data-prep/toy_german.py "$out/mt"
+"$PY" -W ignore data-prep/toy_german.py "$out/mt"
 dir=$out/translation
 if [ ! -f "$dir/bleu.txt" ]; then
     echo "quickstart.sh: training a transformer with 3xlin,log"

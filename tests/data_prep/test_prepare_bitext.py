@@ -326,12 +326,12 @@ def test_killed_anywhere(monkeypatch, sources, tmp_path):
 ENDLESS = f"""
 import os, sys
 sys.path.insert(0, {str(DATA_PREP)!r})
-import common, prepare_bitext
+import common, moses, prepare_bitext
 def endless(*_):
     print("begun", flush=True)
     while True:
         pass
-prepare_bitext.moses = endless
+moses.tokens = endless
 common.run(prepare_bitext.main, "prepare-bitext.sh")
 """
 

@@ -302,9 +302,9 @@ def test_help_states_what_text_is_taken():
         assert part in words
 
 
-def test_a_python_without_fairseq(tmp_path):
+def test_a_python_without_fairseq(sources, tmp_path):
     for python, message in ((tmp_path / "none", "no such Python"),
                             (write(tmp_path / "python", "#!/bin/sh\necho fairseq\n"), "has no fairseq")):
         python.exists() and python.chmod(0o755)
-        done = script("--help", PYTHON_BIN=str(python))
+        done = script(*sources, "--out", tmp_path / "out", PYTHON_BIN=str(python))
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1

@@ -222,12 +222,29 @@ def test_help_needs_no_setting_up(name):
     assert not any(line.startswith("#") for line in out.splitlines())
 
 
-def test_kernels_are_looked_at_before_torch_is_loaded(lm_data, tmp_path):
+@pytest.fixture
+def bare(tmp_path):
+    """A Python without anything installed."""
+    path = tmp_path / "bare"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+PREPARATIONS = sorted((USER_DIR.parent / "data-prep").glob("prepare-*.sh"))
+
+
+@pytest.mark.parametrize("path", PREPARATIONS, ids=lambda path: path.stem)
+def test_help_of_preparations_needs_python_alone(path, bare):
+    for flag in ("-h", "--help"):
+        result = subprocess.run(["bash", path, "--out", "x", flag], capture_output=True, text=True,
+                                env={**os.environ, "PYTHON_BIN": str(bare)})
+        assert result.returncode == 0 and result.stdout.startswith(f"usage: {path.name}") and not result.stderr
+
+
+def test_kernels_are_looked_at_before_torch_is_loaded(lm_data, tmp_path, bare):
     """A Python without torch says what is wrong with them."""
     for name, wrong in (("train_lm", ["--kernels", "2xlni"]), ("grid_search", ["--kernel=2xlni"])):
-        bare = tmp_path / "bare"
-        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-        bare.chmod(0o755)
         code, out, err = script(name, lm_data, *wrong, "--save-dir", tmp_path / "new", PYTHON_BIN=str(bare))
         assert code == 1 and err.startswith("fairseq_kernels: error: unknown kernel 'lni'; did you mean lin?")
         assert not out and not (tmp_path / "new").exists()
