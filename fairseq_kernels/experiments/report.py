@@ -68,7 +68,7 @@ def markdown(chapters: Sequence[Chapter]) -> str:
 
 def body(chapter: Chapter) -> str:
     """A chapter in Markdown, without its heading."""
-    note = f"{textwrap.fill(escaped(chapter.note), 120, break_on_hyphens=False)}\n\n" if chapter.note else ""
+    note = f"{filled(chapter.note)}\n\n" if chapter.note else ""
     return note + "\n".join(part_in_markdown(part) for part in chapter.parts)
 
 
@@ -79,10 +79,15 @@ def part_in_markdown(part: Part) -> str:
                 for row in table.values]  # fmt: skip
         blocks.append(markdown_table(list(map(escaped, table.columns)), rows))
     if part.notes:
-        blocks.append("".join(f"- {escaped(sentence)}\n" for sentence in part.notes))
+        blocks.append("".join(f"{filled(f'- {sentence}', indent='  ')}\n" for sentence in part.notes))
     if part.command:
-        blocks.append(f"{escaped(part.made)} Command:\n\n```\n{part.command}\n```\n")
+        blocks.append(f"{filled(f'{part.made} Command:')}\n\n```\n{part.command}\n```\n")
     return "\n".join(blocks)
+
+
+def filled(text: str, indent: str = "") -> str:
+    """Text in Markdown, in lines of 120 characters; ``indent`` stands before all but the first."""
+    return textwrap.fill(escaped(text), 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def code(options: str) -> str:
