@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_kernels"
-NEEDS_USER_DIR = ("train", "eval_lm", "generate", "interactive")
+NEEDS_USER_DIR = ("train", "validate", "eval_lm", "generate", "interactive")
 LIMIT = 300  # seconds; a command of the tests takes one or two where nothing else runs
 
 server = multiprocessing.get_context("forkserver")

@@ -51,7 +51,6 @@ class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
             "posterior of the word's senses (Eq. 6, step by step, slow) or by their prior (whole sequences)"
         },
     )
-    tokens_per_sample: int = II("task.tokens_per_sample")
     max_target_positions: Optional[int] = II("task.max_target_positions")
 
 
@@ -161,7 +160,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
             dropout_in=cfg.dropout if cfg.decoder_dropout_in is None else cfg.decoder_dropout_in,
             dropout_out=cfg.dropout if cfg.decoder_dropout_out is None else cfg.decoder_dropout_out,
             pretrained_embed=embedding,
-            max_target_positions=cfg.max_target_positions or cfg.tokens_per_sample or DEFAULT_MAX_TARGET_POSITIONS,
+            max_target_positions=cfg.max_target_positions or DEFAULT_MAX_TARGET_POSITIONS,
         )
         layer = build_output_layer(
             cfg,

@@ -45,7 +45,9 @@ class KernelModel:
 
     def forward(self, *args, loss_request: Optional[LossRequest] = None, **kwargs):
         if loss_request is None:
-            return super().forward(*args, **kwargs)
+            output = super().forward(*args, **kwargs)
+            self.refuse_nan(output[0][..., 0])  # one NaN in a token's scores makes all of its log-probabilities NaN
+            return output
         features, _ = super().forward(*args, features_only=True, **kwargs)
         return self.loss_output(features, loss_request)
 
@@ -56,6 +58,7 @@ class KernelModel:
         loss, nll = layer.smoothed_nll(
             features, target, request.ignore_index, request.label_smoothing, request.reduction
         )
+        self.refuse_nan(loss)
         if not layer.loss_is_nll:
             nll = None
             if not self.training:
@@ -63,6 +66,15 @@ class KernelModel:
                 nll = nll.sum() if request.reduction == "sum" else nll
         ranks = layer.rank(features, target * counted) if request.with_ranks else None
         return LossOutput(loss, nll, layer.observe(features), ranks)
+
+    def refuse_nan(self, values: Tensor) -> None:
+        """Ends an evaluation, which fairseq would end well and with "ppl nan". In training it looks for NaN itself.
+
+        Raises:
+            FloatingPointError: there is one.
+        """
+        if not self.training and values.isnan().any():
+            raise FloatingPointError("the model gives NaN: its training diverged; use an earlier checkpoint")
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's; says in one line what doesn't fit."""

@@ -302,7 +302,7 @@ BUGS = [
     Bug(MODELS + "kernel_lstm_lm.py", "nn.init.uniform_(matrix, -0.1, 0.1)", "pass", ARRIVE.format("start_of")),
     Bug(MODELS + "kernel_lstm_lm.py", "cfg.decoder_hidden_size or cfg.decoder_embed_dim", "cfg.decoder_embed_dim",
         ARRIVE.format("sizes")),
-    Bug(MODELS + "kernel_lstm_lm.py", "cfg.max_target_positions or cfg.tokens_per_sample", "cfg.tokens_per_sample",
+    Bug(MODELS + "kernel_lstm_lm.py", "cfg.max_target_positions or DEFAULT", "DEFAULT",
         ARRIVE.format("sizes")),
     Bug(MODELS + "output_layer_config.py", "            share=cfg.kerbs_share,\n", "", ARRIVE.format("test_kerbs")),
     Bug(MODELS + "output_layer_config.py", "            rate=cfg.kerbs_rate,\n", "", ARRIVE.format("test_kerbs")),

@@ -424,9 +424,10 @@ def test_copies_that_an_interruption_left_out_are_made(lm_data, tmp_path):
 
 
 def test_all_words_are_evaluated(lm_data, tmp_path):
-    """Of a model that takes shorter blocks than the evaluation's: in its own; longer ones are refused."""
-    small = ["--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--decoder-out-embed-dim", 8, "--max-update", 2]
-    code, _, err = script("train_lm", lm_data, "--tokens-per-sample", 20, *small, "--save-dir", tmp_path)
+    """Of a transformer that takes shorter blocks than the evaluation's: in its own; longer ones are refused."""
+    small = ["--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-attention-heads", 2, "--max-update", 2]
+    small = ["--arch", "kernel_transformer_lm", *small, "--tokens-per-sample", 20]
+    code, _, err = script("train_lm", lm_data, *small, "--save-dir", tmp_path)
     assert code == 0, err
     evaluation = ["evaluate_lm", lm_data, tmp_path / "checkpoint_best.pt"]
     code, out, err = script(*evaluation)
@@ -454,4 +455,4 @@ def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
             value.fill_(math.nan)
     torch.save(state, tmp_path / "nan.pt")
     code, out, err = script("evaluate_lm", lm_data, tmp_path / "nan.pt")
-    assert code > 0 and not out and "perplexity nan on test: the model is broken" in err
+    assert code > 0 and not out and "the model gives NaN: its training diverged" in err

@@ -104,7 +104,7 @@ def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
 
 def model(dictionary, **options):
     sizes = {f"decoder_{size}": 16 for size in ("embed_dim", "hidden_size", "out_embed_dim")}
-    cfg = KernelLSTMLanguageModelConfig(**{**sizes, "tokens_per_sample": 12, "max_target_positions": None, **options})
+    cfg = KernelLSTMLanguageModelConfig(**{**sizes, "max_target_positions": None, **options})
     return KernelLSTMLanguageModel.build_model(cfg, task(dictionary))
 
 
@@ -133,7 +133,7 @@ def test_sizes(dictionary):
     own = model(dictionary, decoder_hidden_size=24, decoder_out_embed_dim=8).decoder
     assert own.lstm.hidden_size == 24 and own.lstm.input_size == 16 and own.output_projection.embed_dim == 8
     assert model(dictionary, max_target_positions=77).decoder.max_target_positions == 77
-    assert model(dictionary).decoder.max_target_positions == 12
+    assert model(dictionary).decoder.max_target_positions == 100_000  # in effect any number
 
 
 # the criterion

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq_commands import (
@@ -37,7 +38,7 @@ def build(task, kernels, **options):
     """A new LSTM language model of the tests' size."""
     cfg = KernelLSTMLanguageModelConfig(
         kernels=kernels, decoder_embed_dim=16, decoder_hidden_size=16, decoder_out_embed_dim=16, decoder_layers=2,
-        dropout=0.0, tokens_per_sample=12, max_target_positions=None, **options,
+        dropout=0.0, max_target_positions=None, **options,
     )  # fmt: skip
     return KernelLSTMLanguageModel.build_model(cfg, task)
 
@@ -94,6 +95,23 @@ def test_eval_lm(model, lm_data, request):
     result = fairseq("eval_lm", lm_data, "--path", trained.last, *options)
     actual = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
     assert actual == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
+
+
+def test_eval_lm_in_longer_blocks(mixture_lm, lm_data):
+    """fairseq's default of 1,024 words, too, is no reason for it to leave out text and say "Perplexity: 1.00"."""
+    test = load_indexed_dataset(str(lm_data / "test"))  # which holds the sizes' memory
+    assert f"Evaluated {test.sizes.sum():,} tokens" in fairseq("eval_lm", lm_data, "--path", mixture_lm.last).text
+
+
+@pytest.mark.parametrize("command", ["eval_lm", "validate"])
+def test_a_broken_model_has_no_perplexity(command, mixture_lm, lm_data, tmp_path):
+    state = torch.load(mixture_lm.last, weights_only=True)
+    state["model"]["decoder.embed_tokens.weight"].fill_(math.nan)
+    torch.save(state, tmp_path / "nan.pt")
+    options = LM_TASK if command == "validate" else LM_TASK[2:]
+    result = start(command, lm_data, "--path", tmp_path / "nan.pt", *options, "--batch-size", 8).wait()
+    assert result.code == 1 and "ppl" not in result.text and "Perplexity" not in result.text
+    assert result.err.splitlines()[-1].startswith("fairseq_kernels: error: the model gives NaN: its training diverged")
 
 
 def test_switchboard_architecture():
