@@ -54,11 +54,18 @@ def main() -> None:
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
     parser.add_argument("--baseline", action="append", default=[], metavar="NAME=PPL")
     args = parser.parse_args()
+    for item in (*args.logs, *args.baseline):
+        if "=" not in item:
+            parser.error(f"{item!r} is not allowed: give a name before it, as in lin={item}")
     logs = {name: Path(path) for name, path in (item.split("=", 1) for item in args.logs)}
     for name, path in logs.items():
         if not path.is_file():
             parser.error(f"{name}: log {path} not found")
-    plot(logs, args.out, {name: float(value) for name, value in (item.split("=", 1) for item in args.baseline)})
+    try:
+        baselines = {name: float(value) for name, value in (item.split("=", 1) for item in args.baseline)}
+    except ValueError as error:
+        parser.error(f"--baseline {' '.join(args.baseline)}: {error}; give numbers, as in unigram=271.6")
+    plot(logs, args.out, baselines)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,8 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
 def points_picture(rows: pandas.DataFrame) -> List[Picture]:
     """Our rows and the paper's over their baselines, where there is something to compare."""
     base = rows.baseline.iloc[0]
-    if not base or len(rows) < 2 or not rows["mean"][base] > 0:
+    correlation = rows.metric.iloc[0] == "simlex"  # about 0, or below it: no ratio
+    if correlation or not base or len(rows) < 2 or not rows["mean"][base] > 0:
         return []
     draw = functools.partial(points, rows=rows, base=base)
     intervals = ", with 95 % intervals" if rows.low.notna().any() else ""

@@ -15,7 +15,7 @@ NOT_FINITE = ("inf", "-inf", "nan")  # numbers that JSON hasn't, as they are wri
 
 
 def read_json(path: Path, *names: str):
-    """What :func:`write_json` wrote, a ``value`` that isn't finite a number again.
+    """What :func:`write_json` wrote, fields of objects that aren't finite numbers again.
 
     Raises:
         ValueError: the file is damaged, or no object with these ``names``.
@@ -35,7 +35,7 @@ def write_json(path: Path, content) -> None:
 
 
 def with_number(entry: Dict) -> Dict:
-    return {**entry, "value": float(entry["value"])} if entry.get("value") in NOT_FINITE else entry
+    return {key: float(value) if value in NOT_FINITE and key != "name" else value for key, value in entry.items()}
 
 
 def finite(content):

@@ -19,6 +19,7 @@ from ..analysis.measurement import commit
 from ..errors import one_line_errors
 from . import results
 from .data import KINDS, Corpus
+from .files import write_text
 from .step import Step, say
 from .summaries import data_frame
 from .tables import load_table
@@ -49,7 +50,7 @@ def table4(corpus: Corpus, models: Models, figure: Callable[..., Dict], folder: 
             run = models[name].run
             path = folder / "table4" / run.folder.relative_to(run.root).with_suffix(".md")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(disambiguation.report({**record, "models": pair}), encoding="utf-8")
+            write_text(path, disambiguation.report({**record, "models": pair}))
     print(disambiguation.report(record), end="")
     return figures
 

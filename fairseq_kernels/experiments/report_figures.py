@@ -67,7 +67,7 @@ def points(pyplot, rows: pandas.DataFrame, base: str):
     for values, colour, down in ((ours, "C0", 0), (papers, "C1", BELOW)):
         for name, value in values[(values < SHOWN[0]) | (values > SHOWN[1])].items():
             edge, side, text = (0, "left", f"← {value:.2f}") if value < 1 else (1, "right", f"{value:.2f} →")
-            style = {"color": colour, "ha": side, "va": "center", "fontsize": "small"}
+            style = {"color": colour, "ha": side, "va": "center"}
             axis.text(edge, heights[name] + down, text, transform=axis.get_yaxis_transform(), **style)
     inside = pandas.concat([ours, papers]).loc[lambda value: value.between(*SHOWN)]
     axis.set(xlim=(inside.min() - 0.05, inside.max() + 0.05), ylim=(len(rows) - 0.4, -0.6), xlabel=f"over {base}'s")

@@ -140,8 +140,9 @@ def test_word_similarity_is_tested_too(results):
     """Though it is of no split of the text."""
     values = (("lin", 1, 0.1), ("lin", 2, 0.11), ("mog", 1, 0.2), ("mog", 2, 0.21))
     figures = [figure(name, value, metric="simlex", split="SimLex-999", seed=seed) for name, seed, value in values]
-    notes = results(figures)[0].parts[0].notes
-    assert "word similarity (SimLex-999) (t test" in notes[-1] and "above lin: mog" in notes[-1]
+    [part] = results(figures)[0].parts
+    assert "word similarity (SimLex-999) (t test" in part.notes[-1] and "above lin: mog" in part.notes[-1]
+    assert not part.pictures  # a correlation over another says nothing
 
 
 def test_costs_and_learned_values(results):

@@ -222,8 +222,9 @@ def test_training_holds_its_folder(run, tmp_path, monkeypatch, capsys):
 
 def test_numbers_that_are_not_finite_come_back(tmp_path):
     path = tmp_path / "a.json"
-    write_json(path, [{"value": float("-inf")}, {"value": 2.5}, {"other": "nan"}])
-    assert read_json(path) == [{"value": float("-inf")}, {"value": 2.5}, {"other": "nan"}]
+    entries = [{"value": float("-inf")}, {"value": 2.5, "difference": {"mean": float("inf")}}, {"name": "nan"}]
+    write_json(path, entries)
+    assert read_json(path) == entries
     assert json.loads(path.read_text())[0] == {"value": "-inf"}
     path.write_text("{")
     with pytest.raises(ValueError, match="is damaged"):
