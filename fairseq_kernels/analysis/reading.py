@@ -30,7 +30,8 @@ class Reading(NamedTuple):
 
 @torch.no_grad()
 def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
-    """Reads a split of a data-bin folder, in blocks of 35 words as in training, on a GPU where there is one.
+    """Reads a split of a data-bin folder, in blocks of 35 words as in training, or of as many as a transformer takes,
+    on a GPU where there is one.
 
     Raises:
         SystemExit: one line: no such checkpoint, split or folder, or a model without one of our output layers.
@@ -41,7 +42,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         near = data_bin_near(data)
         raise mistake(f"no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    overrides = {"data": str(data), "sample_break_mode": "none", "tokens_per_sample": BLOCK}
+    overrides = {"data": str(data), "sample_break_mode": "none"}
     try:
         [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     except Exception as error:  # torch and fairseq raise all kinds for wrong files
@@ -56,6 +57,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         raise mistake(f"{checkpoint} has parameters that are no numbers: its training diverged; train it anew")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
+    task.args.tokens_per_sample = min(BLOCK, model.max_positions())
     task.load_dataset(split)
     batches = task.get_batch_iterator(task.dataset(split), max_sentences=BATCH).next_epoch_itr(shuffle=False)
     blocks = {}
