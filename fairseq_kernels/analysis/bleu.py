@@ -26,15 +26,18 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
         language: of the reference, for the detokeniser.
 
     Raises:
-        ValueError: the numbers of sentences differ.
+        ValueError: the numbers of sentences differ, or the reference is no text.
     """
     import sacrebleu
     from sacremoses import MosesDetokenizer
 
     detokenise = MosesDetokenizer(lang=language).detokenize
     output = [detokenise(line.split()) for line in lines_of(generated, "H")]
-    with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
-        sentences = [line.rstrip("\n") for line in lines]
+    try:
+        with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
+            sentences = [line.rstrip("\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{reference} is no text in UTF-8 ({error}); give the test set's sentences") from None
     if len(output) != len(sentences):
         raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
     metric = sacrebleu.BLEU(lowercase=True)

@@ -85,6 +85,8 @@ def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequen
     from fairseq_cli import generate
 
     target = corpus.target(split)
+    if not target:
+        raise ValueError(f"{corpus.binarised} has {split} in one language only; prepare it with both")
     reference = corpus.folder / f"{split}.ref.{target}"
     if not reference.is_file():
         known = " ".join(sorted(path.name for path in corpus.folder.glob("*.ref.*")))

@@ -225,6 +225,12 @@ def test_evaluation(corpora, evaluated, tmp_path):
         assert "--required-batch-size-multiple 1 --distributed-world-size 1" in words and "--path a.pt" in words
 
 
+def test_a_translation_without_target(corpora, tmp_path):
+    (corpora["mt"].binarised / "test.de-en.en.idx").unlink()
+    with pytest.raises(ValueError, match="has test in one language only; prepare it with both"):
+        evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
+
+
 @pytest.mark.parametrize(
     "content", [{"cfg": {"task": {"tokens_per_sample": 20}}}, {"cfg": None, "args": Namespace(tokens_per_sample=20)}]
 )
