@@ -227,7 +227,7 @@ class Stages:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind, error, *_):
         self.lock.release()
         left = {path.name for path in self.out.iterdir()}
         if kind and left <= {".lock", "prepare.json"}:  # refused before its first output
@@ -235,6 +235,8 @@ class Stages:
                 (self.out / name).unlink()
             if self.new:
                 self.out.rmdir()
+        if kind is OSError and error.filename is None:  # as where the disk is full
+            raise OSError(error.errno, error.strerror, str(self.out)) from error
 
     def run(self, stage, key, outputs, make):
         """The result of ``make()``, or that of an earlier call with this key if its output is still there.

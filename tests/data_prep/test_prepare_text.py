@@ -1,5 +1,6 @@
 """data-prep/prepare-text.sh and the recipes for PTB and WikiText: words, vocabulary, wrong text, interruptions."""
 
+import errno
 import gzip
 import math
 import os
@@ -308,3 +309,10 @@ def test_a_python_without_fairseq(sources, tmp_path):
         python.exists() and python.chmod(0o755)
         done = script(*sources, "--out", tmp_path / "out", PYTHON_BIN=str(python))
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_is_named(tmp_path):
+    """Python leaves out the file where writing fails; the line says at least in which folder."""
+    with pytest.raises(OSError, match="No space left") as caught, common.Stages(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(tmp_path / "out") and not (tmp_path / "out").exists()
