@@ -11,11 +11,12 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_kernels"
 NEEDS_USER_DIR = ("train", "validate", "eval_lm", "generate", "interactive")
@@ -172,3 +173,11 @@ class Trained(NamedTuple):
 def awaited(folder: Path, queued: "Future[Result]") -> Trained:
     """A queued training that must succeed."""
     return Trained(folder, succeeded(queued.result()))
+
+
+def script(name, *arguments, **environment) -> Tuple[int, str, str]:
+    """``bash scripts/NAME.sh ARGUMENTS``: its exit status, and what it wrote to stdout and stderr."""
+    command = ["bash", USER_DIR.parent / "scripts" / f"{name}.sh", *map(str, arguments)]
+    environment = {**os.environ, "PYTHON_BIN": sys.executable, **environment}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    return result.returncode, result.stdout, result.stderr
