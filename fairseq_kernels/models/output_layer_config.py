@@ -46,6 +46,12 @@ def kerbs_options(cfg, words: int) -> Dict:
     match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)[xV]|(\d+))", str(cfg.senses).strip())
     if not match:
         raise ValueError(f"--senses {cfg.senses} is not allowed: give a number, or a multiple of V as in 3x")
+    senses = int(match[2]) if match[2] else int(float(match[1]) * words)
+    if senses < words:
+        raise ValueError(
+            f"--senses {cfg.senses} is not allowed: it is of all {words} words together; give {words} or more, or a "
+            "multiple of V as in 3x"
+        )
     allocation = None
     if cfg.kerbs_reallocate_every:
         allocation = AllocationSettings(
@@ -56,7 +62,7 @@ def kerbs_options(cfg, words: int) -> Dict:
             share=cfg.kerbs_share,
         )
     return {
-        "senses": int(match[2]) if match[2] else int(float(match[1]) * words),
+        "senses": senses,
         "kernel": cfg.kerbs_kernel != "none",
         "positive_only": cfg.kerbs_kernel == "positive",
         "theta": cfg.kerbs_theta,
@@ -135,6 +141,26 @@ class OutputLayerConfig:
     )
 
 
+# the options that belong to one output layer
+OWN_OPTIONS = {
+    "kernels": ("kernels", "kernel_params", "untied_projections", "latent_projection"),
+    "spherical": ("epsilon",),
+    "kerbs": ("senses", *(option.name for option in fields(OutputLayerConfig) if option.name.startswith("kerbs_"))),
+}
+
+
+def refuse_options_of_others(cfg: Namespace) -> None:
+    """Options of an output layer that isn't the chosen one would change nothing."""
+    defaults = {option.name: option.default for option in fields(OutputLayerConfig)}
+    for layer, names in OWN_OPTIONS.items():
+        for name in names if layer != cfg.output_layer else ():
+            if getattr(cfg, name) not in (defaults[name], ""):
+                raise mistake(
+                    f"--{name.replace('_', '-')} has no meaning with --output-layer {cfg.output_layer}; leave it out, "
+                    f"or give --output-layer {layer}"
+                )
+
+
 def with_defaults(cfg, config: type) -> Namespace:
     """The options of ``cfg`` (a DictConfig or Namespace), those it lacks as the dataclass ``config`` has them.
 
@@ -156,16 +182,9 @@ def build_output_layer(
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
+    refuse_options_of_others(cfg)
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
-        for option, given in {
-            "--kernels": cfg.kernels != "lin",
-            "--kernel-params": cfg.kernel_params,
-            "--untied-projections": cfg.untied_projections,
-            "--latent-projection": cfg.latent_projection,
-        }.items():
-            if given:
-                raise mistake(f"{option} has no meaning with --output-layer {cfg.output_layer}; leave it out")
     bias = str(cfg.output_bias or default_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")

@@ -48,6 +48,10 @@ OPTIONS = {
             *(("--max-update", -1, 0), ("--warmup-updates", -1, 0), ("--update-freq", 0, 1)),
         )
     },
+    **{
+        option: ((option, value), [f"{option} has no meaning with --output-layer kernels", f"--output-layer {layer}"])
+        for option, value, layer in (("--epsilon", 0.1, "spherical"), ("--senses", "2x", "kerbs"))
+    },
     "a parameter of no component": (("--kernels", "lin", "--kernel-params", "log.p=3"), ["'log.p'", "add log"]),
 }
 # further training of a saved mixture "2xlin,log"

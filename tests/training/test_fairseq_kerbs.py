@@ -162,13 +162,15 @@ def test_what_it_learned(model, lm_data, tmp_path):
 MISTAKES = {
     "criterion": (("--criterion", "kernel_mixture_cross_entropy"), "choose --criterion kerbs_cross_entropy"),
     "senses": (("--senses", "many"), "--senses many"),
-    "too few": (("--senses", 3), "senses=3"),
+    "too few": (("--senses", 3), "--senses 3 is not allowed: it is of all 24 words together"),
+    "too few a word": (("--senses", "0.9x"), "--senses 0.9x is not allowed"),
     "kernel": (("--kerbs-kernel", "rbf"), "--kerbs-kernel rbf"),
     "maximum": (("--kerbs-max-senses", 2), "at most 2"),
     "share": (("--share-decoder-input-output-embed",), "several vectors"),
     "input": (("--kerbs-input", "tied"), "--kerbs-input tied"),
     "sizes": (("--kerbs-input", "prior", "--decoder-out-embed-dim", 8), "16 and 8"),
     "kernels": (("--kernels", "log"), "--kernels has no meaning"),
+    "epsilon": (("--epsilon", 0.1), "--epsilon has no meaning with --output-layer kerbs; leave it out"),
 }
 
 
