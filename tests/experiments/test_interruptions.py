@@ -84,11 +84,10 @@ def test_step_killed(file, corpus, uninterrupted, tmp_path):
 
 def test_results_damaged(corpus, uninterrupted, tmp_path):
     """A file that a broken disk has cut; files of a clock since put back."""
-    assert call("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG).returncode == 0
+    shutil.copytree(uninterrupted / "runs", tmp_path / "runs")
     [run] = tmp_path.glob("runs/toy/cpu/*/seed1")
     checkpoint = (run / "checkpoint_last.pt").read_bytes()
     (run / "result.json").write_text((run / "result.json").read_text()[:100])
-    shutil.rmtree(tmp_path / "results")
     for path in run.iterdir():
         os.utime(path, (2**33, 2**33))  # in the year 2242
     again(corpus, tmp_path, uninterrupted)
