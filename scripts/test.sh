@@ -5,8 +5,7 @@
 #   bash scripts/test.sh --fast          numerics and options: tests/numerics and tests/options
 #   bash scripts/test.sh -k kernels      some: further arguments go to pytest
 #
-# Three files at a time, as tests wait for processes of theirs; WORKERS=0 runs them in this process, as a debugger wants
-# it.
+# Two files at a time; WORKERS=0 runs them in this process, as a debugger wants it.
 # PYTHON, TORCH and PYTHON_BIN choose Python and torch: bash scripts/setup.sh --help
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
@@ -17,4 +16,4 @@ esac
 bash "$ROOT/scripts/setup.sh"
 find_python
 cd "$ROOT"
-exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-3}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"
