@@ -3,22 +3,27 @@ line where they are no checkpoints or of another kind of model; a finished train
 :func:`install` puts this into fairseq.
 """
 
+import errno
 import functools
 import logging
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Optional, Tuple
 
 import torch
 from fairseq import checkpoint_utils, file_io
 from fairseq.models import FairseqLanguageModel
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from .analysis.model_state import updates
+from .analysis.model_state import place
 from .errors import mistake, unreadable
+from .layer_names import CRITERIONS
+from .models.output_layer_config import refuse_options_of_others
 
 logger = logging.getLogger(__name__)
 fairseq_load = checkpoint_utils.load_checkpoint
@@ -82,12 +87,15 @@ def checked_for_task(build):
     """A task's ``build_model``, which in fairseq builds any model for any task.
 
     Raises:
-        SystemExit: one line: a translation model where a language model is wanted, or the reverse.
+        SystemExit: one line: a translation model where a language model is wanted, or the reverse; a new training's
+            options that don't fit its output layer (a checkpoint may have some, which older versions ignored).
     """
 
     @functools.wraps(build)
-    def build_model(task, cfg, *args, **options):
-        model = build(task, cfg, *args, **options)
+    def build_model(task, cfg, from_checkpoint=False):
+        if not from_checkpoint:
+            refuse_options_of_others(cfg)
+        model = build(task, cfg, from_checkpoint)
         is_language_model = isinstance(model, FairseqLanguageModel)
         for kind, name in ((LanguageModelingTask, "language_modeling"), (TranslationTask, "translation")):
             if isinstance(task, kind) and is_language_model != (kind is LanguageModelingTask):
@@ -101,21 +109,33 @@ def checked_for_task(build):
     return build_model
 
 
-def newest(folder: Path) -> tuple:
-    """``(updates, path)`` of the whole checkpoint of the most updates, ``checkpoint_last`` before others of the same;
-    ``(0, None)`` if there is none. Damaged ones are renamed, so that the training doesn't overwrite them."""
-    best = (0, None)
+# errors of a machine, not of a file
+PASSING = {errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+
+
+def newest(folder: Path) -> Optional[Path]:
+    """The whole checkpoint that the training in the folder has written last, ``checkpoint_last`` before others of the
+    same place; None if there is none. Damaged ones are renamed, so that the training doesn't overwrite them.
+
+    Raises:
+        SystemExit: one line: one can't be read at the moment.
+    """
+    best: Tuple[int, int] = (0, 0)
+    chosen = None
     for path in sorted(folder.glob("checkpoint*.pt"), key=lambda path: not path.name.startswith("checkpoint_last")):
         try:
-            made = updates(path)
-        except (SystemExit, LookupError, TypeError):
+            here = place(path)
+        except (SystemExit, LookupError, TypeError) as error:
+            cause = error.__cause__
+            if isinstance(cause, MemoryError) or getattr(cause, "errno", None) in PASSING:
+                raise mistake(f"{path} can't be read ({cause or 'out of memory'}); mend that and call again") from cause
             logger.warning(f"{path} is damaged: left as {path.name}.damaged")
             with suppress(OSError):  # another process of the training has done it, or nothing may be written
                 path.rename(f"{path}.damaged")
             continue
-        if made > best[0]:
-            best = made, path
-    return best
+        if here[1] and here > best:
+            best, chosen = here, path
+    return chosen
 
 
 def finish_copies(cfg, path: Path, suffix: str, state: dict) -> None:
@@ -125,8 +145,25 @@ def finish_copies(cfg, path: Path, suffix: str, state: dict) -> None:
         names.append("checkpoint_best")
     for name in names:
         target = path.with_name(f"{name}{suffix}.pt")
-        if target != path and not (target.is_file() and updates(target) >= updates(path)):
+        if target != path and not (target.is_file() and place(target) >= place(path)):
             copy(str(path), str(target))
+
+
+def finish_epoch(cfg, trainer, state: dict) -> None:
+    """fairseq writes an epoch's checkpoint before ``--lr-scheduler reduce_lr_on_plateau`` has looked at its loss: lets
+    it look."""
+    iterator, loss = state.get("train_iterator", {}), state.get("val_loss")
+    by_loss = isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule)
+    anew = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader
+    if by_loss and not anew and loss is not None and not iterator.get("iterations_in_epoch", 1):
+        trainer.lr_step(iterator["epoch"] - 1, loss)
+
+
+def warn_of_criterion(layer: Optional[str], criterion: str) -> None:
+    """A criterion of fairseq's takes the model's log-probabilities, and nothing else of its layer's."""
+    lost = {"kerbs": "no sense ever moves", **dict.fromkeys(("squared-error", "softmax-bound"), "its loss isn't used")}
+    if layer in lost and criterion != CRITERIONS[layer]:
+        logger.warning(f"--output-layer {layer} with --criterion {criterion}: {lost[layer]}; see {CRITERIONS[layer]}")
 
 
 def resume(cfg, trainer, **options):
@@ -135,14 +172,16 @@ def resume(cfg, trainer, **options):
     Raises:
         SystemExit: without an error: the training is finished.
     """
+    warn_of_criterion(getattr(trainer.task, "output_layer_name", None), trainer.cfg.criterion._name)
     folder, suffix, path = Path(cfg.save_dir), trainer.checkpoint_suffix, None
     if cfg.restore_file == "checkpoint_last.pt" and any(folder.glob("checkpoint*.pt")):
-        _, path = newest(folder)
+        path = newest(folder)
         if path is None:
             cfg.restore_file = str(folder / "none.pt")
             logger.warning(f"no whole checkpoint in {folder}: the training begins anew")
         elif path.name != f"checkpoint_last{suffix}.pt":
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
+            cfg.finetune_from_model = None  # it has begun; fairseq refuses both
     elif cfg.restore_file != "checkpoint_last.pt":
         given = cfg.restore_file.replace(".pt", f"{suffix}.pt")
         if not file_io.PathManager.exists(given):
@@ -150,6 +189,7 @@ def resume(cfg, trainer, **options):
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:
+        finish_epoch(cfg, trainer, state)
         if path is not None and not cfg.no_save and trainer.should_save_checkpoint_on_current_rank:
             finish_copies(cfg, path, suffix, state)
         logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")

@@ -13,6 +13,18 @@ def restore_numpy_compat() -> None:
         np.compat = types.SimpleNamespace(long=int)
 
 
+def unscale_once() -> None:
+    """Under ``--amp`` fairseq divides gradients by the loss scale for clipping, and again in the step: torch's scaler
+    notes by optimizer what it has divided, and the step gives it fairseq's wrapper."""
+    from fairseq.optim.amp_optimizer import AMPOptimizer
+
+    def step(self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    AMPOptimizer.step = step
+
+
 def allow_harmless_classes() -> None:
     """Lets torch's safe loader read what fairseq's checkpoints hold: an ``argparse.Namespace``, and numbers of numpy's
     among the statistics (fairseq issue 5603).

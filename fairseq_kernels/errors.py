@@ -21,6 +21,7 @@ EXPLANATIONS = {
     r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
     "split that needs it; make the data-bin again",
     r"FloatingPointError: (the model gives NaN.*)": "{0}",
+    r"ValueError: (senses can't move while.*)": "{0}",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }

@@ -2,12 +2,13 @@
 interruptions."""
 
 from . import checkpoints, criterions, data_files, distributed, models, optim  # noqa: F401
-from .compat import allow_harmless_classes, restore_numpy_compat
+from .compat import allow_harmless_classes, restore_numpy_compat, unscale_once
 from .errors import explain_mistakes
 from .options import install as explain_options
 
 allow_harmless_classes()
 restore_numpy_compat()
+unscale_once()
 explain_mistakes()
 explain_options()
 checkpoints.install()

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Tuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,17 @@ def updates(checkpoint: Path) -> int:
         SystemExit: as :func:`model_state`.
     """
     return load(checkpoint)["optimizer_history"][-1]["num_updates"]
+
+
+def place(checkpoint: Path) -> Tuple[int, int]:
+    """Where it stands among those of its folder: how often the training had been started or continued, and updates.
+    A training that starts anew from another's model (``--reset-optimizer``) counts its updates from 0.
+
+    Raises:
+        SystemExit: as :func:`model_state`.
+    """
+    history = load(checkpoint)["optimizer_history"]
+    return len(history), history[-1]["num_updates"]
 
 
 def load(checkpoint: Path) -> Dict:

@@ -153,6 +153,8 @@ def main() -> None:
         if corpus.kind != kind:
             raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/evaluate_{corpus.kind}.sh takes it")
         checkpoints = args.checkpoint.split(":")  # several are an ensemble
+        if kind == "lm" and len(checkpoints) > 1:
+            raise ValueError(f"{args.checkpoint}: ensembles, separated by :, are for translation; give one checkpoint")
         if option_value(options, "--path") is not None:
             raise ValueError("--path is not allowed; give the checkpoint after DATA")
         for option in (word.partition("=")[0] for word in options if word.startswith("--")):

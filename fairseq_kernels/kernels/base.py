@@ -139,6 +139,15 @@ class Kernel(nn.Module):
         for hyper in self.all_hyperparameters():
             self._set(hyper, values.get(hyper.name, hyper.default))
 
+    def _apply(self, function, recurse=True):
+        """Learned values keep their precision under ``.half()``: their gradients are sums over all tokens."""
+
+        def at_least_float32(tensor: Tensor) -> Tensor:
+            result = function(tensor)
+            return tensor.to(result.device) if result.dtype in (torch.float16, torch.bfloat16) else result
+
+        return super()._apply(at_least_float32, recurse)
+
     @classmethod
     def all_hyperparameters(cls) -> Tuple[Hyperparameter, ...]:
         """The kernel's own hyper-parameters and ``scale``, which every kernel has."""

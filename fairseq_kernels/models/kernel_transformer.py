@@ -15,6 +15,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from omegaconf import II
 from torch import nn
 
+from ..errors import mistake
 from .kernel_lstm_lm import refuse_adaptive_softmax
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -55,6 +56,8 @@ class KernelTransformer(KernelModel, TransformerModelBase):
         """Build a new model instance."""
         cfg = with_defaults(cfg, KernelTransformerConfig)
         refuse_adaptive_softmax(cfg)
+        if cfg.base_layers:
+            raise mistake(f"--base-layers {cfg.base_layers} is not supported here; leave it out")
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(cfg, name) is None:  # the interpolation is not resolved outside of hydra
                 setattr(cfg, name, cfg.decoder_embed_dim)

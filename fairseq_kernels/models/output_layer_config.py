@@ -149,8 +149,11 @@ OWN_OPTIONS = {
 }
 
 
-def refuse_options_of_others(cfg: Namespace) -> None:
-    """Options of an output layer that isn't the chosen one would change nothing."""
+def refuse_options_of_others(cfg) -> None:
+    """Options of an output layer that isn't the chosen one would change nothing. ``cfg`` may be of any model."""
+    if OmegaConf.is_config(cfg) and "output_layer" not in cfg:
+        return
+    cfg = with_defaults(cfg, OutputLayerConfig)
     defaults = {option.name: option.default for option in fields(OutputLayerConfig)}
     for layer, names in OWN_OPTIONS.items():
         for name in names if layer != cfg.output_layer else ():
@@ -182,7 +185,6 @@ def build_output_layer(
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
-    refuse_options_of_others(cfg)
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
     bias = str(cfg.output_bias or default_bias).lower()

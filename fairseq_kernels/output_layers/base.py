@@ -302,6 +302,8 @@ class OutputLayer(nn.Module):
         metrics = {name: spread(values) for name, values in metrics.items()} if return_metrics else {}
         if reduction == "mean":
             total = tokens.features.new_tensor(len(tokens.target)) if tokens.weight is None else tokens.weight.sum()
+            if not len(tokens.target):  # NaN as torch's, with gradients of 0, as torch's
+                return loss + torch.nan, nll + torch.nan, metrics
             return loss / total, nll / total.detach(), metrics
         return (loss, nll, metrics) if reduction == "sum" else (spread(loss), spread(nll), metrics)
 

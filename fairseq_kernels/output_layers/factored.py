@@ -101,6 +101,9 @@ class FactoredSpherical(SphericalFamily):
         self.pending: List[FactoredGradient] = []
         self.recompute()
 
+    def product_dtype(self, features: Tensor) -> None:
+        """No products with all words are made."""
+
     def reset_parameters(self) -> None:
         raise NotImplementedError("reset the dense layer, and factor it")
 

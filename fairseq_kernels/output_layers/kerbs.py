@@ -128,7 +128,7 @@ class KerBSoftmax(OutputLayer):
         scores = features @ weight.T
         if self.theta is not None:
             scale = norm(features) * norm(weight).T
-            cosine = scores / scale
+            cosine = scores / scale.clamp_min(TINY)
             scores = scale * bayesian_kernel(cosine, self.theta.to(features.dtype), self.positive_only)
         return scores if self.bias is None else scores + self.bias.to(features.dtype)[self.sense_word]
 
@@ -139,7 +139,8 @@ class KerBSoftmax(OutputLayer):
             return scores
         scale = torch.linalg.vector_norm(features, dim=-1, keepdim=True) + TINY
         scale = scale * (torch.linalg.vector_norm(vectors, dim=-1) + TINY)
-        return scale * bayesian_kernel(scores / scale, self.theta[senses].to(scores.dtype), self.positive_only)
+        cosine = scores / scale.clamp_min(TINY)
+        return scale * bayesian_kernel(cosine, self.theta[senses].to(scores.dtype), self.positive_only)
 
     def log_probabilities(self, features):
         scores = self.sense_scores(features)

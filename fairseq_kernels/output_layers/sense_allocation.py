@@ -90,6 +90,11 @@ class SenseAllocation(nn.Module):
 
     def update(self, layer, num_updates: int) -> None:
         """Called before every batch: at the first one of an update takes in the last update's sums; then may move."""
+        if layer.weight.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                "senses can't move while the parameters are in half precision, whose float32 copies overwrite them; "
+                "train with --amp in the place of --fp16, or with --kerbs-reallocate-every 0"
+            )
         last = int(self.updates)
         self.updates.fill_(num_updates)
         if num_updates <= last:  # a further batch of the update, or a training that starts anew
@@ -121,11 +126,6 @@ class SenseAllocation(nn.Module):
     @torch.no_grad()
     def reallocate(self, layer, num_updates: int) -> List[Tuple[int, int, int]]:
         """Moves the least used senses to the worst predicted words: (sense, from, to) of each."""
-        if layer.weight.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                "senses can't move while the parameters are in half precision, whose float32 copies overwrite them; "
-                "train with --amp in the place of --fp16, or with --kerbs-reallocate-every 0"
-            )
         moves = self.choose(layer.sense_word)
         generator = torch.Generator().manual_seed(num_updates)  # the same noise in every process
         for sense, _, word in moves:
@@ -133,7 +133,7 @@ class SenseAllocation(nn.Module):
             model = own[self.usage[own].argmax()]
             vector = layer.weight[model]
             noise = torch.randn(vector.shape, generator=generator).to(vector)
-            layer.weight[sense] = vector + self.settings.noise * vector.std() * noise
+            layer.weight[sense] = vector + self.settings.noise * vector.std(unbiased=len(vector) > 1) * noise
             if layer.theta is not None:
                 layer.theta[sense] = layer.theta[model]
             layer.sense_word[sense] = word
@@ -172,7 +172,7 @@ class SenseAllocation(nn.Module):
         """Zeroes what an optimiser remembers of the moved senses."""
         if self.moved is None:
             return
-        own = [parameter for parameter in (layer.weight, layer.theta) if parameter is not None]
+        own = [p for p in (layer.weight, layer.theta) if p is not None and p.requires_grad]
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for parameter in own:
             if any(parameter is other for other in given):

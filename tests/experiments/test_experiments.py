@@ -1,5 +1,6 @@
 """The papers' tables: their definitions, and rows that are trained once, whatever happens meanwhile."""
 
+import errno
 import json
 import math
 import shlex
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -273,14 +275,42 @@ def test_the_newest_whole_checkpoint(finished, tmp_path):
     older["optimizer_history"][-1]["num_updates"] = made - 1
     torch.save(older, tmp_path / "checkpoint_last.pt")
     shutil.copy(whole, tmp_path / "checkpoint_1_10.pt")
-    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_1_10.pt")
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_1_10.pt"
     shutil.copy(whole, tmp_path / "checkpoint_last.pt")
-    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_last.pt")
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_last.pt"
     (tmp_path / "checkpoint_last.pt").write_bytes(whole.read_bytes()[:5000])
-    assert checkpoints.newest(tmp_path) == (made, tmp_path / "checkpoint_1_10.pt")
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_1_10.pt"
     (tmp_path / "checkpoint_1_10.pt").write_bytes(b"")
-    assert checkpoints.newest(tmp_path) == (0, None)
+    assert checkpoints.newest(tmp_path) is None
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_last.pt.damaged", "checkpoint_1_10.pt.damaged"}
+
+
+def test_a_later_start_is_newer(finished, tmp_path):
+    """Than more updates: a training that starts from another's model counts them anew."""
+    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
+    shutil.copy(whole, tmp_path / "checkpoint3.pt")
+    later = torch.load(whole, weights_only=True)
+    later["optimizer_history"].append({**later["optimizer_history"][-1], "num_updates": 1})
+    torch.save(later, tmp_path / "checkpoint_last.pt")
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_last.pt"
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    state = {"val_loss": None}
+    checkpoints.finish_copies(SimpleNamespace(no_last_checkpoints=False), tmp_path / "checkpoint3.pt", "", state)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many files"), PermissionError(13, "no")])
+def test_what_passes_damages_no_checkpoint(error, finished, monkeypatch, tmp_path):
+    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
+    shutil.copy(whole, tmp_path)
+
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be read .*; mend that and call again"):
+        checkpoints.newest(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
 
 
 def test_checkpoints_are_whole_or_as_before(tmp_path):

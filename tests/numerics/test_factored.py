@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -467,3 +468,9 @@ def test_checkpoints_of_other_layers_are_refused():
         factors.load_state_dict(dense.state_dict())
     with pytest.raises(ValueError, match="'factored spherical'.*'factored taylor'"):
         factors.load_state_dict(other.state_dict())
+
+
+def test_no_product_with_all_words_on_a_gpu():
+    """Nothing takes half-precision inputs; the layer has no dense matrix whose precision could be asked."""
+    layer = factored(TaylorSoftmax(4, 10))
+    assert layer.product_dtype(SimpleNamespace(is_cuda=True)) is None

@@ -379,6 +379,21 @@ def test_training_moves_every_parameter():
 # precision
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_learned_values_keep_their_precision(precision):
+    """Their gradients, sums over all tokens, overflow float16."""
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(16, 50, "lin", kernel_params="lin.scale=learned:0.3")
+    layer.weight.data.mul_(30)
+    features, target = 30 * torch.randn(2000, 16), torch.randint(50, (2000,))
+    before = [value.item() for value in layer.kernels.parameters()]
+    layer.to(precision).nll(features, target).backward()
+    for value, number in zip(layer.kernels.parameters(), before):
+        assert value.dtype == torch.float32 and value.item() == number and value.grad.isfinite()
+    assert max(value.grad.abs() for value in layer.kernels.parameters()) > 65504
+    assert layer.double().kernels[0].value("scale").dtype == torch.float64
+
+
 @pytest.mark.parametrize("given,result", [(torch.float64, torch.float64), (torch.float32, torch.float32),
                                           (torch.float16, torch.float32), (torch.bfloat16, torch.float32)])  # fmt: skip
 @pytest.mark.parametrize("kernels", ["lin", "2xlin,log"])

@@ -449,11 +449,41 @@ def test_moments_of_moved_senses_are_cleared(made):
         torch.testing.assert_close(adam.state[layer.weight][name][others], decay * before[name][others])
 
 
+def test_moments_of_moved_senses_where_theta_is_fixed():
+    layer = prepared(share=1 / 6)
+    layer.theta.requires_grad_(False)
+    adam = torch.optim.Adam([layer.weight], lr=0.0)
+    layer.weight.grad = torch.ones_like(layer.weight)
+    adam.step()
+    [(sense, *_)] = layer.allocation.reallocate(layer, 5)
+    layer.allocation.clear_moments(layer, adam)
+    assert layer.allocation.moved is None and not adam.state[layer.weight]["exp_avg"][sense].any()
+
+
 def test_half_precision_parameters_are_refused():
+    """At the first batch, not at the first reallocation."""
     layer = prepared().half()
     assert layer.allocation.usage.dtype == torch.float32
     with pytest.raises(ValueError, match="--amp"):
-        layer.allocation.reallocate(layer, 5)
+        layer.set_num_updates(0)
+
+
+def test_one_dimension():
+    """In which a vector has no spread of its coordinates."""
+    layer = KerBSoftmax(1, 6, senses=12, allocation=AllocationSettings(every=1, share=0.5))
+    layer.allocation.occurrences.fill_(10)
+    assert layer.allocation.reallocate(layer, 1)
+    assert layer.weight.isfinite().all()
+
+
+def test_vectors_of_length_zero():
+    layer = make(dtype=torch.float32)
+    with torch.no_grad():
+        layer.weight[3] = 0
+    features = torch.zeros(2, 7)
+    torch.testing.assert_close(layer(features).exp().sum(1), torch.ones(2))
+    losses = layer.nll(features, torch.tensor([3, 4]), reduction="none")
+    torch.testing.assert_close(losses, -layer(features)[[0, 1], [3, 4]])
 
 
 def test_resumed_is_uninterrupted():

@@ -73,12 +73,16 @@ def test_a_loss_may_be_changed_in_place(layer, reduction):
     assert features.grad is not None
 
 
-def test_the_mean_of_nothing_is_torch_s():
-    layer = LAYERS["lin"]()
-    nothing = layer.nll(torch.randn(2, DIM), torch.tensor([1, 1]), ignore_index=1, reduction="mean")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_mean_of_nothing_is_torch_s(layer, weighted):
+    """NaN, with gradients of 0: a batch of padding does not destroy the parameters."""
+    features, weight = torch.randn(2, DIM, requires_grad=True), torch.ones(2) if weighted else None
+    nothing = layer.nll(features, torch.tensor([1, 1]), ignore_index=1, reduction="mean", token_weight=weight)
     assert (
         nothing.isnan() and nn.functional.cross_entropy(torch.randn(2, 3), torch.tensor([1, 1]), ignore_index=1).isnan()
     )
+    nothing.backward()
+    assert all(tensor.grad is None or not tensor.grad.any() for tensor in (features, *layer.parameters()))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

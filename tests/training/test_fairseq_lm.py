@@ -519,6 +519,22 @@ def test_mistakes_of_several_processes(options, said, lm_data, tmp_path):
     assert result.code and len(lines) == 1 and said in lines[0] and "Traceback" not in result.text, result.text[-2000:]
 
 
+def test_the_plateau_s_step_of_an_epoch_is_not_lost(lm_data, tmp_path):
+    """fairseq writes an epoch's checkpoint before the scheduler looks at its loss."""
+    options = ("--lr-scheduler", "reduce_lr_on_plateau", "--lr-threshold", 0.9, "--lr-shrink", 0.5, "--max-update", 0)
+    rates = {}
+    for folder, ends in (("whole", [4]), ("broken", [2, 3, 4])):
+        for end in ends:
+            result = fairseq(*lm_training(lm_data, tmp_path / folder, *options, "--max-epoch", end))
+        rates[folder] = logged(result, "train")[-1]["lr"]
+    assert rates["broken"] == rates["whole"]
+    first = logged(fairseq(*lm_training(lm_data, tmp_path / "first", *options, "--max-epoch", 1)), "train")[-1]["lr"]
+    assert rates["whole"] == pytest.approx(first / 4)
+    halved = ("--stop-min-lr", first / 7, "--max-epoch", 9)  # below it after the fourth epoch
+    result = fairseq(*lm_training(lm_data, tmp_path / "broken", *options, *halved))
+    assert "is finished" in result.text
+
+
 def test_a_training_without_an_update_ends_with_an_error(lm_data, tmp_path):
     result = start(*lm_training(lm_data, tmp_path / "new", "--lr", 1e-9, "--stop-min-lr", 1e-3)).wait()
     assert result.code and "the training ended without a checkpoint" in result.err.splitlines()[-1]
