@@ -2,7 +2,7 @@
 # Translates a test set with fairseq-generate and prints two BLEU scores of that one decoding: fairseq's tokenised
 # BLEU4, comparable with the paper's, and detokenised sacreBLEU, case-insensitive as the text is lower-cased.
 #
-#   bash scripts/evaluate_mt.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-generate options]
+#   bash scripts/evaluate_mt.sh DATA CHECKPOINT [fairseq-generate options]
 #
 # DATA is the folder that a data-prep script made, with data-bin (or its files) and test.ref.LANG. The decoding, and what
 # fairseq says, goes to CHECKPOINT.SUBSET.gen.

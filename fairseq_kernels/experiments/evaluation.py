@@ -143,7 +143,7 @@ def main() -> None:
     kind = sys.argv[1]
     program = f"evaluate_{kind}.sh"
     parser = CommandParser(prog=program, add_help=False)
-    parser.usage = f"bash scripts/{program} DATA CHECKPOINT [--gen-subset valid] (--help tells more)"
+    parser.usage = f"bash scripts/{program} DATA CHECKPOINT [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("checkpoint")
     parser.add_argument("--gen-subset", default="test")
