@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Time and memory of output layers, forward and backward: this package's against what else there is, in one run.
 
-    python scripts/benchmark_output_layer.py                        the table of docs/performance.md: every comparison, V = 30,000
+    python scripts/benchmark_output_layer.py                        docs/performance.md: every comparison, V = 30,000
     python scripts/benchmark_output_layer.py --sweep                and time and memory against K, V and N, as plots
     python scripts/benchmark_output_layer.py --only lin stock --tokens 1024 --words 50000 --dim 256
 

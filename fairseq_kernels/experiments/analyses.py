@@ -109,8 +109,8 @@ def load_speed(folder: Path, name: str) -> List[Chapter]:
 def speed_part(record: Dict) -> Part:
     origin, settings = record["made"], record["settings"]
     rows = pandas.DataFrame(record["rows"])
-    heads = {"row": "", "words": "V or data", "words_per_second": "words/s", "speed_ratio": "over the first row's of that V",
-             "mebibytes": "MiB"}  # fmt: skip
+    heads = {"row": "", "words": "V or data", "words_per_second": "words/s",
+             "speed_ratio": "over the first row's of that V", "mebibytes": "MiB"}  # fmt: skip
     shown = rows[list(heads)].rename(columns=heads).astype(str)
     speed = rows.pivot_table(index="row", columns="words", values="words_per_second", sort=False)
     pictures = [
