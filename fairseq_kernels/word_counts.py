@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Optional
 
@@ -13,15 +14,21 @@ if TYPE_CHECKING:  # its import takes seconds, and tables need no counts to be p
 
 def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
     """Counts (V,), ``</s>`` and ``<unk>`` included, of the binarised text ``PREFIX.idx``; None if there is none. As in
-    fairseq's trainings, ``train1.idx`` and so on are further parts of ``train``."""
+    fairseq's trainings, ``train1.idx`` and so on are further parts of ``train``, ``train1.de-en.en`` of
+    ``train.de-en.en``."""
     from fairseq.data import data_utils
 
-    dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=prefix.name == "train")
-    if dataset is None:
-        return None
-    counts = np.zeros(len(dictionary), dtype=np.int64)
-    for sentence in range(len(dataset)):
-        np.add.at(counts, dataset[sentence].numpy(), 1)
+    split, dot, languages = prefix.name.partition(".")
+    later = (prefix.with_name(f"{split}{part}{dot}{languages}") for part in itertools.count(1))
+    there = itertools.takewhile(lambda path: Path(f"{path}.idx").is_file(), later if split == "train" else ())
+    counts = None
+    for path in (prefix, *there):
+        dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+        if dataset is None:
+            return None
+        counts = np.zeros(len(dictionary), dtype=np.int64) if counts is None else counts
+        for sentence in range(len(dataset)):
+            np.add.at(counts, dataset[sentence].numpy(), 1)
     return counts
 
 

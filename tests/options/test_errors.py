@@ -102,6 +102,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         "criterion on lstm_lm": (lm_training(lm_data, next(folders), arch="lstm_lm"), MISFIT),
         "criterion on transformer_lm": (lm_training(lm_data, next(folders), arch="transformer_lm"), MISFIT),
         "criterion on transformer": (mt_training(mt_data, next(folders), arch="transformer"), MISFIT),
+        "base layers": (mt_training(mt_data, next(folders), "--base-layers", 1), ["--base-layers 1 is not supported"]),
         "no data": (lm_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no translation data": (mt_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no data to evaluate on": (("eval_lm", nowhere, "--path", mixture_lm.last, *EVALUATION), ["nowhere"]),
@@ -129,7 +130,7 @@ MISTAKES = [
     *OPTIONS,
     *(f"resuming: {name}" for name in (*RESUMING, "other data")),
     *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
-    *("criterion on transformer", "no data", "no translation data", "no data to evaluate on"),
+    *("criterion on transformer", "base layers", "no data", "no translation data", "no data to evaluate on"),
     *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
     *("environment", "monolingual data for translation"),
 ]

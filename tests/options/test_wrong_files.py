@@ -152,6 +152,17 @@ def test_later_files_of_a_split(folder):
         data_utils.load_indexed_dataset(str(folder / "train"), dictionary, combine=True)
 
 
+def test_words_of_later_files_are_counted(mt_data, tmp_path):
+    """Of parallel text, too: fairseq trains on them."""
+    data = shutil.copytree(mt_data, tmp_path / "data")
+    dictionary = Dictionary.load(str(data / "dict.en.txt"))
+    counts = word_counts(data / "train.de-en.en", dictionary)
+    for part in (1, 2):
+        for ending in ("idx", "bin"):
+            shutil.copy(data / f"train.de-en.en.{ending}", data / f"train{part}.de-en.en.{ending}")
+        assert (word_counts(data / "train.de-en.en", dictionary) == (part + 1) * counts).all()
+
+
 def test_files_of_an_older_fairseq(folder):
     """Are read a sentence at a time: as fairseq reads them, a training in blocks of words fails."""
     dictionary, prefix = Dictionary.load(str(folder / "dict.txt")), str(folder / "train")

@@ -29,7 +29,9 @@ from torch import distributed
 from trained_models import batches, load, loss_of, padded_batch, parameters, scores
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels import checkpoints
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
+from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 
@@ -517,6 +519,24 @@ def test_mistakes_of_several_processes(options, said, lm_data, tmp_path):
     result = start(*command).wait()
     lines = [line for line in result.err.splitlines() if line.startswith("fairseq_kernels: error: ")]
     assert result.code and len(lines) == 1 and said in lines[0] and "Traceback" not in result.text, result.text[-2000:]
+
+
+def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
+    """From its own checkpoint, where there is no checkpoint_last.pt either."""
+    options = ("--kernels", "2xlin,log", "--finetune-from-model", mixture_lm.last, "--no-last-checkpoints")
+    for end in (4, 8):
+        result = fairseq(*lm_training(lm_data, tmp_path, *options, "--max-update", end))
+    assert "resumes after 4 updates from " in result.text
+
+
+@pytest.mark.parametrize("layer, said", [("kerbs", "no sense ever moves"), ("softmax-bound", "its loss isn't used")])
+def test_what_a_criterion_of_fairseq_s_loses(layer, said, caplog):
+    checkpoints.warn_of_criterion(layer, "cross_entropy")
+    assert said in caplog.text and CRITERIONS[layer] in caplog.text
+    caplog.clear()
+    for pair in ((layer, CRITERIONS[layer]), ("kernels", "cross_entropy"), ("taylor", "cross_entropy"), (None, "x")):
+        checkpoints.warn_of_criterion(*pair)
+    assert not caplog.text
 
 
 def test_the_plateau_s_step_of_an_epoch_is_not_lost(lm_data, tmp_path):
