@@ -1,12 +1,12 @@
 """``verdicts.yaml``, written by hand: each claim of the papers, our evidence, and whether the claim holds."""
 
 from pathlib import Path
-from typing import List, Sequence
+from typing import Dict, List, Sequence, Tuple
 
 import pandas
 import yaml
 
-from .chapters import LEVEL, Chapter, Part, cell, difference
+from .chapters import LEVEL, Chapter, Part, cell, difference, label
 from .summaries import Results
 
 VERDICTS = "verdicts"
@@ -47,13 +47,15 @@ def verdict(claim: dict, results: Sequence[Results]) -> List[str]:
         raise ValueError(f"{claim.get('claim', 'a claim')!r} has no text for {', '.join(missing)}")
     if claim["verdict"] not in CHOICES:
         raise ValueError(f"verdict {claim['verdict']!r} is not known; choose from {', '.join(CHOICES)}")
-    figures = "; ".join(evidence(row, results) for row in claim.get("rows", []))
-    here = f"{claim['evidence']} {figures}".strip()
+    figures: Dict[str, List[str]] = {}
+    for place, figure in (evidence(row, results) for row in claim.get("rows", [])):
+        figures.setdefault(place, []).append(figure)
+    here = " ".join([claim["evidence"], *(f"{place}: {'; '.join(those)}." for place, those in figures.items())])
     return [claim["claim"], claim["verdict"], claim["reason"], here, f"{claim['paper']} ({claim['source']})"]
 
 
-def evidence(row: str, results: Sequence[Results]) -> str:
-    """A row's figures, as the tables have them."""
+def evidence(row: str, results: Sequence[Results]) -> Tuple[str, str]:
+    """Which table a row's figures are in, and for what; and the figures, as that has them."""
     for result in results:
         names = result.rows[["profile", "corpus", "metric", "name"]].agg("/".join, axis=1)
         entries = result.rows[result.table.name + "/" + names == row]
@@ -64,5 +66,7 @@ def evidence(row: str, results: Sequence[Results]) -> str:
                 shown = ""
             else:
                 shown = ", not tested" if pandas.isna(summary.adjusted) else ", not significant"
-            return f"{summary['name']} {compared or cell(summary)}{shown}"
+            measure = label(entries[entries.split == summary.split])
+            place = f"{result.table.name} ({summary.corpus}, {summary.profile}, {measure})"
+            return place, f"{summary['name']} {compared or cell(summary)}{shown}"
     raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")

@@ -285,7 +285,7 @@ CLAIM = """
 - claim: No kernel is better.
   source: A. Author 2019
   paper: 46.7 to 46.8
-  rows: [toy/cpu/swb/ppl/log, toy/cpu/swb/ppl/mog, toy/cpu/swb/ppl/lin]
+  rows: [toy/cpu/swb/ppl/log, toy/cpu/swb/ppl/mog, toy/cpu/swb/ppl/lin, toy/paper/swb/ppl/log]
   evidence: log is worse.
   verdict: holds
   reason: all were tried.
@@ -294,12 +294,14 @@ CLAIM = """
 
 def test_verdicts(results, tmp_path):
     figures = [*seeds("lin", 60.0, 62.0, 61.0), figure("log", 120.0), figure("mog", 61.5)]
+    figures.append(figure("log", 90.0, profile="paper"))
     (tmp_path / "verdicts.yaml").write_text(CLAIM)
     chapters = results(figures)
     assert [chapter.name for chapter in chapters] == ["verdicts", "toy"]
     assert chapters[0].parts[0].tables[0].values.tolist() == [[
         "No kernel is better.", "holds", "all were tried.",
-        "log is worse. log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], not significant; lin 61.0 [58.5, 63.5] (3)",
+        "log is worse. toy (swb, cpu, perplexity): log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], not significant; "
+        "lin 61.0 [58.5, 63.5] (3). toy (swb, paper, perplexity): log 90.0 (1).",
         "46.7 to 46.8 (A. Author 2019)",
     ]]  # fmt: skip
     for new, problem in {
