@@ -32,6 +32,8 @@ class Hyperparameter:
     def __post_init__(self):
         if self.domain not in DOMAINS:
             raise ValueError(f"{self.name}: the domain {self.domain!r} is not one of {', '.join(DOMAINS)}")
+        if not self.name.isidentifier() or hasattr(nn.ParameterDict(), self.name):  # where learned ones are
+            raise ValueError(f"a hyper-parameter can't be named {self.name!r}; give another, of letters and digits")
 
     def start(self, embed_dim: int) -> float:
         start = self.default if self.learn_from is None else self.learn_from
@@ -212,7 +214,7 @@ class Kernel(nn.Module):
         return tuple(terms)
 
     def formula(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
-        """:meth:`similarity`.
+        """:meth:`similarity`, in the products' precision, whichever the formula computes in.
 
         Raises:
             TypeError: no tensor of the products' shape, or one to which autograd has no way from the products.
@@ -225,7 +227,7 @@ class Kernel(nn.Module):
             )
         if torch.is_grad_enabled() and any(p.requires_grad for p in products) and not similarity.requires_grad:
             raise TypeError(f"{type(self).__name__}.similarity has no gradient; leave out detach, .data and no_grad")
-        return similarity
+        return similarity.to(products[0].dtype) if products else similarity
 
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
         """S(W_v, h) times the scale: (N, V), differentiable."""

@@ -259,12 +259,14 @@ class GeneralizedSoftmaxPass(LossPass):
         latent, prior = self.shared.latent_projection, self.shared.prior_projection
         self.grad_latent = None if latent is None else torch.zeros_like(latent)
         self.shared = self.shared._replace(
-            terms=[tuple(term.detach().requires_grad_() for term in terms) for terms in self.shared.terms],
+            terms=[tuple(map(differentiable, terms)) for terms in self.shared.terms],
             prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
         self.learned = [p for kernel in layer.components() for p in kernel.parameters() if p.requires_grad]
         priors = [] if self.shared.prior_projection is None else [self.shared.prior_projection]
-        self.leaves = [*(term for terms in self.shared.terms for term in terms), *self.learned, *priors]
+        self.anchor = matrices[0].new_zeros((), requires_grad=True)
+        terms = (term for terms in self.shared.terms for term in terms if term.requires_grad)
+        self.leaves = [*terms, *self.learned, *priors, self.anchor]
         self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
 
     def losses(self, features, target, epsilon):
@@ -274,8 +276,11 @@ class GeneralizedSoftmaxPass(LossPass):
             words, grad_words = self.words[queries.matrix], self.grad_matrices[queries.matrix]
             name = queries.matrix, queries.columns.start, queries.columns.stop
             block = self.workspace.rows(name, queries.vectors, len(words))
+            vectors = queries.vectors
+            if self.with_gradients and not vectors.requires_grad:
+                vectors = vectors + self.anchor  # 0: has autograd come by, as the words have a gradient all the same
             return WordProduct.apply(
-                queries.vectors,
+                vectors,
                 words[:, queries.columns],
                 None if grad_words is None else grad_words[:, queries.columns],
                 block,
@@ -298,7 +303,7 @@ class GeneralizedSoftmaxPass(LossPass):
     def gradients(self):
         self.workspace = Workspace()
         layer, sums = self.layer, iter(self.sums)
-        grad_terms = [next(sums) for terms in self.shared.terms for _ in terms]
+        grad_terms = [next(sums) if t.requires_grad else None for terms in self.shared.terms for t in terms]
         grad_learned = [next(sums) for _ in self.learned]
         if grad_terms:
             for words in chunks(layer.vocab_size, WORDS_AT_A_TIME):
@@ -310,18 +315,23 @@ class GeneralizedSoftmaxPass(LossPass):
         by_parameter[layer.prior_projection] = next(sums, None)
         return [by_parameter.get(parameter) for parameter in layer.parameters()]
 
-    def backward_word_terms(self, words: slice, grad_terms: List[Tensor], grad_learned: List[Tensor]) -> None:
+    def backward_word_terms(self, words: slice, grad_terms: List[Optional[Tensor]], grad_learned: List[Tensor]) -> None:
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
         leaves = [matrix[words].detach().requires_grad_() for matrix in self.shared.matrices]
         with torch.enable_grad():
             terms = [term for terms in word_terms(self.layer.components(), leaves) for term in terms]
-        pairs = [(term, grad[words]) for term, grad in zip(terms, grad_terms) if term.requires_grad]
+        pairs = [(t, grad[words]) for t, grad in zip(terms, grad_terms) if t.requires_grad and grad is not None]
         if not pairs:
             return
         outputs, grad_outputs = zip(*pairs)
         gradients = torch.autograd.grad(outputs, [*leaves, *self.learned], grad_outputs, allow_unused=True)
         grad_words = [total[words] for total in self.grad_matrices if total is not None]
         add_up([*grad_words, *grad_learned], gradients)
+
+
+def differentiable(term: Tensor) -> Tensor:
+    """A word term as a leaf; one of integers, a count or an index, has no gradient."""
+    return term.detach().requires_grad_(term.is_floating_point())
 
 
 def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:

@@ -118,7 +118,31 @@ class Same(Linear):
     name = "same"
 
 
-OWN = [Squared, Tanh, Laplace, Twice, Changed, Same]
+class Counted(Kernel):
+    """A word term of integers: how many coordinates are positive."""
+
+    name = "counted"
+
+    def word_terms(self, weight):
+        return ((weight > 0).sum(1),)
+
+    def similarity(self, products, words, contexts):
+        return products[0] * words[0] / 3
+
+
+class Stopped(Kernel):
+    """The words learn from the contexts, and not the reverse: queries without a gradient."""
+
+    name = "stopped"
+
+    def queries(self, contexts):
+        return [(contexts.detach(), slice(None))]
+
+    def similarity(self, products, words, contexts):
+        return products[0] / 2
+
+
+OWN = [Squared, Tanh, Laplace, Twice, Changed, Same, Counted, Stopped]
 
 
 @pytest.fixture(params=OWN, ids=lambda kernel: kernel.name)
@@ -152,6 +176,28 @@ def test_own_kernels_loss_is_autograd_s(own, mixture, smoothing, bias):
     with torch.no_grad():
         torch.testing.assert_close(layer.nll(features, target, label_smoothing=smoothing), plain, rtol=1e-11, atol=0)
         torch.testing.assert_close(layer.eval()(features), log_p, rtol=1e-11, atol=1e-11)
+
+
+class Precise(Kernel):
+    """Computes in float64, whatever the layer does."""
+
+    name = "precise"
+
+    def similarity(self, products, words, contexts):
+        return products[0].double().tanh()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("mixture", ["precise", "log,precise"])
+def test_a_formula_in_another_precision(mixture, smoothing, monkeypatch):
+    monkeypatch.setitem(KERNELS, "precise", Precise)
+    layer, features, target = layer_and_input(mixture)
+    wanted = layer.nll(features, target, label_smoothing=smoothing)
+    layer, features = layer.float(), features.detach().float().requires_grad_()
+    loss = layer.nll(features, target, label_smoothing=smoothing)
+    loss.backward()
+    assert loss.dtype == layer(features).dtype == torch.float32
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-6, atol=0)
 
 
 class Cosine(Kernel):
@@ -209,6 +255,12 @@ def test_a_formula_need_not_use_the_context(mixture, monkeypatch):
     losses = layer.nll(features, target), -layer(features).gather(1, target.unsqueeze(1)).sum()
     gradients = [grad(loss, [features, *layer.parameters()], None) for loss in losses]
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["to", "training", "a,b", "a.b", ""])
+def test_names_of_hyperparameters(name):
+    with pytest.raises(ValueError, match=f"a hyper-parameter can't be named '{name}'"):
+        Hyperparameter(name, 1.0, "positive")
 
 
 def test_hyperparameters_are_declared(monkeypatch):
