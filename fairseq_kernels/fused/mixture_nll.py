@@ -66,13 +66,13 @@ class Losses(NamedTuple):
 
 
 class MixtureNLL(Function):
-    """(loss, nll) of each token from log pi (n, K), the words' biases and K scores (n, V).
+    """The loss of each token from log pi (n, K), the words' biases and K scores (n, V).
 
     The gradients of the scores are computed in forward, in the place of the scores where these are free; backward
     multiplies them by the incoming gradient. dL/dbias is added to ``grad_bias`` in place.
 
     Args:
-        metrics: a dict, which receives ``log_partition`` (n, K) and for K = 1 ``correct`` (n,).
+        metrics: a dict, which receives ``nll`` (n,), ``log_partition`` (n, K) and for K = 1 ``correct`` (n,).
     """
 
     @staticmethod
@@ -80,19 +80,17 @@ class MixtureNLL(Function):
         # `values` are the scores' tensors, for autograd to see
         with_gradients = any(ctx.needs_input_grad)
         losses = mixture_losses(log_pi, bias, target, epsilon, with_gradients, [(s.values, s.free) for s in scores])
-        metrics["log_partition"] = losses.log_partition
+        metrics.update(nll=losses.nll.detach(), log_partition=losses.log_partition)
         if losses.correct is not None:
             metrics["correct"] = losses.correct
         # without the loss itself, which would hold this context that holds it
         ctx.grad_scores, ctx.factors, ctx.grad_log_pi = losses.grad_scores, losses.factors, losses.grad_log_pi
         ctx.grad_bias, ctx.token_factors = grad_bias, [s.token_factor for s in scores]
-        nll = losses.nll.clone()  # it may be the loss itself
-        ctx.mark_non_differentiable(nll)
-        return losses.loss, nll
+        return losses.loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_loss, _):
+    def backward(ctx, grad_loss):
         token, grad_log_pi = loss_gradient(grad_loss), ctx.grad_log_pi
         for grad, factor, token_factor in zip(ctx.grad_scores, ctx.factors, ctx.token_factors):
             factor = token if factor is None else factor if token is None else factor * token

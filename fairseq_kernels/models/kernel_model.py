@@ -55,15 +55,20 @@ class KernelModel:
         """The layer's losses, and what it observes of the tokens."""
         layer, target = self.output_layer_module, request.target
         counted = target.ne(request.ignore_index)
-        loss, nll = layer.smoothed_nll(
-            features, target, request.ignore_index, request.label_smoothing, request.reduction
+        loss, metrics = layer.nll(
+            features,
+            target,
+            request.ignore_index,
+            request.label_smoothing,
+            request.reduction,
+            return_metrics=True,
         )
         self.refuse_nan(loss)
-        if not layer.loss_is_nll:
-            nll = None
-            if not self.training:
-                nll = -layer.target_log_probability(features, target * counted) * counted
-                nll = nll.sum() if request.reduction == "sum" else nll
+        nll = metrics.get("nll")
+        if nll is None and not self.training:
+            nll = -layer.target_log_probability(features, target * counted) * counted
+        if nll is not None and request.reduction == "sum":
+            nll = nll.sum()
         ranks = layer.rank(features, target * counted) if request.with_ranks else None
         return LossOutput(loss, nll, layer.observe(features), ranks)
 

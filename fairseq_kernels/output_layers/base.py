@@ -126,8 +126,8 @@ class OutputLayer(nn.Module):
         """A new pass over this layer; ``product_dtype``: of the products with the words' vectors, if not ``dtype``."""
         raise NotImplementedError
 
-    def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Tensor, Metrics]:
-        """Loss and unsmoothed loss of the tokens: scalars, or (N,), times their weights; and metrics (N, ...)."""
+    def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
+        """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
         parameters = set(self.parameters())
         for name in ("weight", "bias", "latent_projection", "prior_projection"):
             tensor = getattr(self, name, None)
@@ -259,37 +259,21 @@ class OutputLayer(nn.Module):
             ValueError: shapes that don't fit, a target that is no word or no integer, epsilon outside [0, 1), another
                 reduction.
         """
+        eager = torch.compiler.disable(self._eager_nll) if torch.compiler.is_compiling() else self._eager_nll
         arguments = features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
-        loss, _, metrics = self._losses(*arguments)
+        loss, metrics = eager(*arguments)
         return (loss, metrics) if return_metrics else loss
 
-    def smoothed_nll(
-        self,
-        features: Tensor,
-        target: Tensor,
-        ignore_index: Optional[int] = None,
-        label_smoothing: float = 0.0,
-        reduction: str = "sum",
-        token_weight: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Tensor]:
-        """As :meth:`nll`, and with it from the same pass the loss without smoothing, which has no gradient."""
-        return self._losses(features, target, ignore_index, label_smoothing, reduction, token_weight, False)[:2]
-
-    def _losses(self, *arguments) -> Tuple[Tensor, Tensor, Metrics]:
-        """:meth:`_eager_losses`, outside of graphs that ``torch.compile`` is making."""
-        eager = torch.compiler.disable(self._eager_losses) if torch.compiler.is_compiling() else self._eager_losses
-        return eager(*arguments)
-
-    def _eager_losses(
+    def _eager_nll(
         self, features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
-    ) -> Tuple[Tensor, Tensor, Metrics]:
+    ) -> Tuple[Tensor, Metrics]:
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
         tokens = self._tokens(features, target, ignore_index, token_weight)
         with torch.autocast(features.device.type, enabled=False):
-            loss, nll, metrics = self.losses(tokens, label_smoothing, reduction != "none")
+            loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
 
         def spread(values: Tensor) -> Tensor:
             """Of the tokens that count (N, ...), over all: (..., ...)."""
@@ -303,9 +287,9 @@ class OutputLayer(nn.Module):
         if reduction == "mean":
             total = tokens.features.new_tensor(len(tokens.target)) if tokens.weight is None else tokens.weight.sum()
             if not len(tokens.target):  # NaN as torch's, with gradients of 0, as torch's
-                return loss + torch.nan, nll + torch.nan, metrics
-            return loss / total, nll / total.detach(), metrics
-        return (loss, nll, metrics) if reduction == "sum" else (spread(loss), spread(nll), metrics)
+                return loss + torch.nan, metrics
+            return loss / total, metrics
+        return (loss if reduction == "sum" else spread(loss)), metrics
 
     def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
         """Checks and flattens the arguments of a loss, and leaves out what is ignored."""

@@ -32,8 +32,8 @@ class LossPass:
     leaves: Sequence[Tensor] = ()
     observed: Optional[Any] = None
 
-    def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Metrics]:
-        """Loss (differentiable) and loss without smoothing of each token, (n,), and more numbers of each token."""
+    def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics]:
+        """The loss of each token, (n,), differentiable; and other numbers of each: ``nll`` is without smoothing."""
         raise NotImplementedError
 
     def add(self, gradients: Sequence[Optional[Tensor]]) -> None:
@@ -45,7 +45,7 @@ class LossPass:
 
 
 class PassResult(NamedTuple):
-    """Of all chunks: losses and unsmoothed losses (2, N), metrics (N, ...), gradients of features and parameters."""
+    """Of all chunks: losses (N,), metrics (N, ...), gradients of features and parameters."""
 
     losses: Tensor
     metrics: Metrics
@@ -56,15 +56,15 @@ class PassResult(NamedTuple):
 def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight) -> PassResult:
     """All chunks. ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1."""
     work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
-    losses = features.new_empty(2, features.size(0))
+    losses = features.new_empty(features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
     grad_features = torch.empty_like(features if with_gradients else features[:0])
     # no tokens are a chunk of none, which has the metrics' shapes
     for rows in chunks(features.size(0), layer.chunk_size(features)) or [slice(0, 0)]:
         some = features[rows].detach().requires_grad_(with_gradients)
         with torch.set_grad_enabled(with_gradients):
-            loss, losses[1, rows], seen = work.losses(some, target[rows], epsilon)
-        losses[0, rows] = loss.detach()
+            loss, seen = work.losses(some, target[rows], epsilon)
+        losses[rows] = loss.detach()
         for name, values in seen.items():
             metrics.setdefault(name, []).append(values)
         if with_gradients:
@@ -98,7 +98,7 @@ def run_pass_with(layer, parameters: Sequence[Tensor], *arguments) -> PassResult
 
 
 class ChunkedLoss(Function):
-    """(loss, unsmoothed loss): summed with gradients from forward, or a token each, recomputed in backward."""
+    """The loss: summed, with gradients from forward; or a token each, with gradients recomputed in backward."""
 
     @staticmethod
     def forward(ctx, layer, options, metrics, features, target, token_weight, *parameters):
@@ -108,16 +108,14 @@ class ChunkedLoss(Function):
         result = run_pass(layer, features, target, options.epsilon, options.product_dtype, with_gradients, token_weight)
         metrics.update(result.metrics)
         ctx.gradients, ctx.observed, ctx.counted = result.gradients, result.observed, False
-        ctx.save_for_backward(features, target, token_weight, result.losses[0], *parameters)
+        ctx.save_for_backward(features, target, token_weight, result.losses, *parameters)
         losses = result.losses if token_weight is None else result.losses * token_weight
-        # not views of one tensor: fairseq multiplies the loss of a batch that only fills up by 0, in place
-        loss, nll = (each.clone() for each in (losses.sum(1) if options.summed else losses))
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
+        # a copy: fairseq multiplies the loss of a batch that only fills up by 0, in place
+        return losses.sum() if options.summed else losses.clone()
 
     @staticmethod
     @first_order
-    def backward(ctx, grad_loss, _):
+    def backward(ctx, grad_loss):
         features, target, token_weight, losses, *parameters = ctx.saved_tensors
         options = ctx.options
         gradients, ctx.gradients = ctx.gradients, None
@@ -160,9 +158,9 @@ def chunked_loss(
     summed: bool,
     token_weight: Optional[Tensor],
     product_dtype: Optional[torch.dtype],
-) -> Tuple[Tensor, Tensor, Metrics]:
-    """Loss and unsmoothed loss of features (N, d) against words (N,), scalars or (N,), and metrics (N, ...)."""
+) -> Tuple[Tensor, Metrics]:
+    """The loss of features (N, d) against words (N,), a scalar or (N,), and metrics (N, ...)."""
     options = LossOptions(epsilon, summed, torch.is_grad_enabled(), product_dtype)
     metrics: Metrics = {}
-    loss, nll = ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters())
-    return loss, nll, metrics
+    loss = ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters())
+    return loss, metrics

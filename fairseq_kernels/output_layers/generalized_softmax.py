@@ -292,10 +292,10 @@ class GeneralizedSoftmaxPass(LossPass):
 
         scores, log_pi = self.layer.component_scores(features, self.shared, multiply, project, token_factors)
         metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
-        loss, nll = MixtureNLL.apply(
+        loss = MixtureNLL.apply(
             log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)
         )
-        return loss, nll, {"nll": nll, **metrics}
+        return loss, metrics
 
     def add(self, gradients):
         add_up(self.sums, gradients)

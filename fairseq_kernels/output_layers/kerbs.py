@@ -13,7 +13,7 @@ from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.scores import times_written
 from ..fused.word_product import Workspace
 from .base import OutputLayer, check_integer
-from .chunked_loss import LossPass
+from .chunked_loss import LossPass, Metrics
 from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
@@ -192,21 +192,20 @@ def norm(vectors: Tensor) -> Tensor:
 
 
 class SenseNLL(Function):
-    """(loss, nll) of each token of a chunk, (n,), from its features (n, d); backward adds the gradients of the senses
-    to the sums of the pass."""
+    """The loss of each token of a chunk, (n,), from its features (n, d); backward adds the gradients of the senses to
+    the sums of the pass. ``metrics`` receives ``nll`` (n,)."""
 
     @staticmethod
-    def forward(ctx, features, work, target, epsilon):
+    def forward(ctx, features, work, target, epsilon, metrics):
         ctx.work = work
         loss, nll, ctx.saved = work.forward(features, target, epsilon)
-        nll = nll.clone()  # it may be the loss itself
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
+        metrics["nll"] = nll.detach()  # it may be the loss itself
+        return loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_loss, _):
-        return ctx.work.backward(*ctx.saved, grad_loss.unsqueeze(1)), None, None, None
+    def backward(ctx, grad_loss):
+        return ctx.work.backward(*ctx.saved, grad_loss.unsqueeze(1)), None, None, None, None
 
 
 class KerBSPass(LossPass):
@@ -240,8 +239,8 @@ class KerBSPass(LossPass):
             self.observed = Observation(layer.allocation)
 
     def losses(self, features, target, epsilon):
-        loss, nll = SenseNLL.apply(features, self, target, epsilon)
-        return loss, nll, {"nll": nll}
+        metrics: Metrics = {}
+        return SenseNLL.apply(features, self, target, epsilon, metrics), metrics
 
     def forward(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Tuple]:
         """Losses (n,), and the first arguments of :meth:`backward`."""

@@ -90,8 +90,7 @@ class SphericalFamily(OutputLayer):
             )
         each = self.function.loss(*self.statistics(tokens.features, tokens.target), self.vocab_size)
         loss = each if tokens.weight is None else each * tokens.weight
-        loss = loss.sum() if summed else loss
-        return loss, loss.detach(), {"nll": each.detach()} if self.loss_is_nll else {}
+        return (loss.sum() if summed else loss), {"nll": each.detach()} if self.loss_is_nll else {}
 
 
 class TaylorSoftmax(SphericalFamily):

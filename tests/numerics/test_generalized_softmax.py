@@ -219,7 +219,8 @@ def test_nll_is_minus_the_gathered_log_probabilities(kernels, params, untied, sm
     layer = make(kernels, params, untied)
     features, target = inputs(layer)
     target[3] = 0
-    loss, nll = layer.smoothed_nll(features, target, ignore_index=0, label_smoothing=smoothing)
+    loss, metrics = layer.nll(features, target, ignore_index=0, label_smoothing=smoothing, return_metrics=True)
+    nll = metrics["nll"].sum()
     log_p = layer(features)
     real = target != 0
     torch.testing.assert_close(nll, -log_p[real].gather(1, target[real].unsqueeze(1)).sum(), rtol=1e-11, atol=0)
