@@ -41,9 +41,19 @@ def coincident(distance: Tensor, context: Tensor) -> Optional[Tensor]:
     return within(distance)
 
 
+def least_exponent(dtype: torch.dtype) -> float:
+    """Of an exponential, which is then 1e-19 (float32): with less, products leave the normal numbers, and are slow."""
+    return math.log(torch.finfo(dtype).tiny) / 2
+
+
 def falling_exp(exponent: Tensor) -> Tensor:
-    """e^x in place for x <= 0, at least 1e-19 (float32): with less, products leave the normal numbers, and are slow."""
-    return exponent.clamp_min_(math.log(torch.finfo(exponent.dtype).tiny) / 2).exp_()
+    """e^x in place for x <= 0, at least that of the least exponent."""
+    return exponent.clamp_min_(least_exponent(exponent.dtype)).exp_()
+
+
+def bounded(distance: Tensor, slope: float) -> Tensor:
+    """A copy of D, at most where e^(-slope D) is least: a larger D times that, which stands for 0, would be large."""
+    return distance.clamp_max(-least_exponent(distance.dtype) / slope)
 
 
 class PowerFunction(Function):
@@ -128,7 +138,7 @@ class RadialBasis(Function):
     def forward(ctx, gamma, product, word, context):
         distance = squared_distance(product, word, context)
         ctx.gamma = gamma
-        ctx.distance = distance.clone() if ctx.needs_input_grad[0] else None
+        ctx.distance = bounded(distance, number(gamma)) if ctx.needs_input_grad[0] else None
         bell = falling_exp(distance.mul_(-number(gamma)))
         ctx.slope = bell * (2 * number(gamma))
         return bell
@@ -153,7 +163,7 @@ class Wavelet(Function):
         distance = squared_distance(product, word, context)
         ctx.a, ctx.b, learned = a, b, any(ctx.needs_input_grad[:2])
         bell = falling_exp(distance / -number(b))
-        ctx.distance = distance.clone() if learned else None
+        ctx.distance = bounded(distance, 1 / number(b)) if learned else None
         score = distance.div_(number(a)).cos().mul_(bell)
         # dS/dg = 2 sin(D / a) bell / a + 2 S / b
         ctx.slope = distance.sin_().mul_(bell).mul_(2 / number(a))

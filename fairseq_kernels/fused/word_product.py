@@ -109,7 +109,7 @@ def all_products(kernels: Sequence, contexts: Tensor, matrices: int, multiply: M
         products.append([contexts] * len(queries))  # places, filled below
         for index, (vectors, columns) in enumerate(queries):
             check_query(kernel, vectors, columns, contexts[k])
-            vectors, columns = widened(vectors, columns, contexts.size(-1), matrices)
+            vectors, columns = widened(vectors.to(contexts.dtype), columns, contexts.size(-1), matrices)
             groups.setdefault((k % matrices, columns.start, columns.stop), []).append((k, index, vectors))
     for (matrix, start, stop), group in groups.items():
         vectors = stacked([vectors for _, _, vectors in group])

@@ -245,7 +245,7 @@ class Kernel(nn.Module):
 
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""
-        products = [query @ weight[:, columns].T for query, columns in self.queries(contexts)]
+        products = [query.to(weight.dtype) @ weight[:, columns].T for query, columns in self.queries(contexts)]
         words, terms = self.checked_terms("word_terms", weight), self.checked_terms("context_terms", contexts)
         return self.scores(products, words, terms)
 

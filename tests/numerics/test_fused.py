@@ -183,6 +183,9 @@ class Precise(Kernel):
 
     name = "precise"
 
+    def queries(self, contexts):
+        return [(contexts.double(), slice(None))]
+
     def similarity(self, products, words, contexts):
         return products[0].double().tanh()
 
@@ -451,6 +454,17 @@ def test_norms_to_1e15(name, params):
     assert kernel.scores(*groups).isfinite().all()
     scores = fused_scores(kernel, [product * 1 for product in groups[0]], *groups[1:], []).values
     assert scores.isfinite().all()
+
+
+@pytest.mark.parametrize("name,params", [("rbf", "gamma"), ("wav", "a"), ("wav", "b")])
+def test_learned_values_far_from_all_words(name, params):
+    """The exponential stands for 0 there, times whichever distance."""
+    layer = GeneralizedSoftmax(DIM, 9, name, kernel_params={name: {params: "learned"}})
+    with torch.no_grad():
+        layer.weight *= 1e14
+    layer.nll(torch.randn(7, DIM), torch.arange(7)).backward()
+    [learned] = layer.kernels.parameters()
+    assert abs(learned.grad) < 1e-12
 
 
 @pytest.mark.parametrize("shift", [-40.0, 40.0])
