@@ -72,7 +72,7 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
             grad_some, *grads = torch.autograd.grad(loss, [some, *work.leaves], weight, allow_unused=True)
             grad_features[rows] = 0 if grad_some is None else grad_some
             work.add(grads)
-        del loss  # and with it the chunk's graph, before the next one needs the room
+        del loss  # and with it the chunk's graph, before the next one needs its memory
     gradients = [grad_features, *work.gradients()] if with_gradients else None
     return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients, work.observed)
 
