@@ -10,7 +10,7 @@ import sys
 import threading
 from argparse import Action, ArgumentParser
 from pathlib import Path
-from typing import Iterable, NoReturn, Optional
+from typing import Iterable, NoReturn, Optional, Sequence
 
 PREFIX = "fairseq_kernels: error: "
 # what fairseq and torch say of mistakes, and what to do about each
@@ -123,10 +123,20 @@ class Once(Action):
 class CommandParser(ArgumentParser):
     """For our own commands: options in full, mistakes in one line that names the command."""
 
+    given: Sequence[str] = ()  # the command line
+
     def __init__(self, **settings):
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse_known_args(self, args=None, namespace=None):
+        self.given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(self.given, namespace)
+
     def error(self, message: str) -> NoReturn:
+        required = message.partition("arguments are required: ")[2].split(", ")
+        for option in (word.partition("=")[0] for word in self.given if word.startswith("--")):
+            if difflib.get_close_matches(option, required, cutoff=0.8):  # argparse speaks of what is missing first
+                message = f"unrecognized arguments: {option}"
         usage = f"; usage: {self.usage}" if self.usage and "arguments are required" in message else ""
         self.exit(2, f"{self.prog}: error: {' '.join(nearest(self, message).split())}{usage}\n")
 

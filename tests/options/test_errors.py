@@ -281,6 +281,8 @@ def test_threads(lm_data, tmp_path):
         (["table", "table1", "{lm}", "{lm}"], ["two corpora are called "]),
         (["train_lm", "--kernels", "lin", "{lm}", "--save-dir", "{tmp}/a"], ["lin is not found; give DATA first"]),
         (["train_lm", "{lm}", "--profile", "cqu", "--save-dir", "{tmp}/a"], ["'cqu'; did you mean cpu?"]),
+        (["train_lm", "{lm}", "--save-dri", "{tmp}/a"], ["train_lm.sh: error: unknown option --save-dri; did you"]),
+        (["grid_search", "{lm}", "--kernels=log"], ["unknown option --kernels; did you mean --kernel?"]),
         (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
         (["report", "--markdown", "/dev/null", "--html", "{tmp}/a"], ["/dev/null: is no file; give files that"]),
         (["report", "--reslts", "{tmp}"], ["report.sh: error: unknown option --reslts; did you mean --results?"]),
