@@ -8,7 +8,6 @@ import time
 from fairseq_kernels.experiments.tables import ROOT
 
 SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
-SMALL += ["--num-workers", "0"]  # no process for the data
 # checkpoints often enough for an interruption between two of them
 LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
 SHORT = [*SMALL, "--max-update", "10"]

@@ -34,7 +34,8 @@ def command(corpus: Corpus, profile: str, options: Sequence[str], folder: Path) 
         ValueError: there is no such profile, or the data are of another direction.
     """
     corpus.check_direction(options)
-    device = [] if torch.cuda.is_available() else ["--cpu"]
+    # a process for the data would be waited for, five seconds at the end of an epoch or validation
+    device = [] if torch.cuda.is_available() else ["--cpu", "--num-workers", "0"]
     own = [str(corpus.binarised), "--save-dir", str(folder), *device]
     return [*own, *fairseq_arguments(corpus.kind, profile, options)]
 
