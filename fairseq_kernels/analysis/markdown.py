@@ -6,7 +6,7 @@ from typing import Sequence
 
 def escaped(text: str) -> str:
     """As Markdown that shows just this."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
+    return re.sub(r"([\\`*_|<>\[\]~]|&(?=#?\w+;))", r"\\\1", text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

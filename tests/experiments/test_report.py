@@ -479,7 +479,7 @@ def test_page_stands_alone(results):
 
 
 def test_escaping(results):
-    bad = '<b>a|b*"&$x_1$'
+    bad = '<b>a|b*"&$x_1$&lt;~c~'
     shared = {"corpus": "<i>corpus", "profile": '<u>"p"', "config": "<script>|", "commit": "<s>"}
     figures = [*seeds(bad, 1, 2, **shared), *seeds("lin", 1, 2, **shared)]
     curves = [curve(bad, 1, 9.0, **{**shared, "data": "data-<i>corpus"})]
@@ -491,7 +491,7 @@ def test_escaping(results):
         assert bad in [text_of(text) for text in drawing.iter(f"{SVG}text")]
     text = markdown(chapters)
     [header, lin, row] = rows_of(text)
-    assert len(header) == len(row) and row[0] == r'\<b\>a\|b\*"&$x\_1$' and row[-1] == r"`<script>\|`"
+    assert len(header) == len(row) and row[0] == r'\<b\>a\|b\*"&$x\_1$\&lt;\~c\~' and row[-1] == r"`<script>\|`"
     assert r'**\<i\>corpus, --profile \<u\>"p"**' in text.splitlines()
 
 
