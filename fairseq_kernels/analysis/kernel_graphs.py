@@ -100,6 +100,8 @@ def main() -> None:
         parser.error(f"--max-distance {args.max_distance:g} is not allowed: give a number > 0")
     if args.out.suffix not in (".svg", ".png"):
         parser.error(f"--out {args.out} is not allowed: give a name that ends in .svg or .png")
+    if args.out == PUBLISHED and not PUBLISHED.parent.is_dir():
+        parser.error(f"--publish: no results/ beside {PUBLISHED.parents[1] / 'fairseq_kernels'}: call this in a clone")
     with one_line_errors():
         rows = graphs(args.kernels, args.kernel_params, args.max_distance, args.over)
     record = {

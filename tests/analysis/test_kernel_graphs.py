@@ -71,6 +71,13 @@ def test_files(monkeypatch, tmp_path, suffix):
     assert record["graphs"][0]["hyperparameters"] == {"gamma": 0.1, "scale": 1.0}
 
 
+def test_an_installed_wheel_publishes_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(kernel_graphs, "PUBLISHED", tmp_path / "results" / "figure1.svg")
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--publish")
+    assert "call this in a clone" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_a_folder_in_the_figure_s_place(monkeypatch, tmp_path, capsys):
     (tmp_path / "figure.svg").mkdir()
     with pytest.raises(SystemExit):
