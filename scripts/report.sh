@@ -2,9 +2,11 @@
 # Shows what has been run, beside the papers' numbers: as Markdown, and as an HTML page that needs no other file, with
 # verdicts on the papers' claims, intervals, comparisons with lin, how each number was made, curves and mixture weights.
 #
-#   bash scripts/report.sh [--results results] [--tables table1 table3] [--into docs/results.md]
+#   bash scripts/report.sh [--results DIR] [--tables table1 table3] [--into FILE]
+#   bash scripts/report.sh --publish --into docs/results.md
 #
-#   --results DIR     with TABLE.json; default: results
+#   --results DIR     with TABLE.json; default: checkpoints/results
+#   --publish         of this repository's results/
 #   --tables TABLE... default: all that have results
 #   --markdown FILE   default: report.md beside the results
 #   --html FILE       default: report.html beside the results

@@ -10,7 +10,7 @@
 #   --seeds N...      default: 1
 #   --jobs N          trainings at a time; default: one a GPU, or one a core
 #   --save-dir DIR    of the runs; default: checkpoints/tables
-#   --results DIR     of the figures, TABLE.json; default: checkpoints/results; scripts/report.sh --results DIR shows them
+#   --results DIR     of the figures, TABLE.json; default: checkpoints/results; scripts/report.sh shows them
 #   --publish         puts the figures into this repository's results/, in the place of those published there
 #   --searched FILE   what grid searches have found; default: configs/searched.yaml
 #   --simlex FILE     SimLex-999.txt, to score language models' embeddings by

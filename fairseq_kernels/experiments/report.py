@@ -123,7 +123,9 @@ def write(path: Path, text: str) -> None:
 
 def main() -> None:
     parser = CommandParser(prog="report.sh", description="Tables as Markdown and as an HTML page.")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of TABLE.json (default: results)")
+    default = tables.RESULTS
+    parser.add_argument("--results", type=Path, default=default, help="folder of TABLE.json (default: %(default)s)")
+    parser.add_argument("--publish", action="store_true", help="the results of this repository, and their report")
     parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
     parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")
     parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
@@ -134,6 +136,8 @@ def main() -> None:
     args = parser.parse_args()
     unmarked = []
     with one_line_errors():
+        if args.publish:
+            args.results = tables.checkout("results")
         chapters = load_chapters(args.results, args.tables)
         written = {args.markdown or args.results / "report.md": markdown(chapters)}
         written[args.html or args.results / "report.html"] = html(chapters)

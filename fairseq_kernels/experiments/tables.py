@@ -9,6 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
+RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
 
 
 def checkout(*parts: str) -> Path:

@@ -27,7 +27,7 @@ from .profiles import profiles
 from .runs import Run, UnigramRun
 from .searched import SEARCHED, row_options, searched_entry
 from .step import Step, say, write_plan
-from .tables import Row, Table, checkout, load_table
+from .tables import RESULTS, Row, Table, checkout, load_table
 from .training import default_profile
 
 WAIT = 1.0  # seconds between two looks at a run that another process has
@@ -35,7 +35,6 @@ SEEDS = 2**32  # numpy takes those below
 GRACE = 30  # seconds that Snakemake has to end in, when it is stopped
 LIBC = ctypes.CDLL(None)
 SNAKEFILE = Path(__file__).with_name("Snakefile")
-RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
 # not for fairseq-train after --, in any experiment; and in tables
 OWN = {
     **dict.fromkeys(("--profile", "--save-dir"), "give it before --"),

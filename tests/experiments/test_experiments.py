@@ -428,7 +428,7 @@ def test_threads_and_devices(monkeypatch):
 
 
 def test_the_published_results_change_by_publish_alone():
-    """Tables', and what searches find; figure1.sh is a script, report.sh writes beside what it reads."""
+    """Tables', and what searches find."""
     own = workflow.parse(["table1", "data"])
     assert own.results == Path("checkpoints", "results") and own.searched == ROOT / "configs" / "searched.yaml"
     assert workflow.parse(["table1", "data", "--publish"]).results == ROOT / "results"

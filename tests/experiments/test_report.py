@@ -535,6 +535,20 @@ def test_program(monkeypatch, capsys, results, tmp_path):
     assert (tmp_path / "new" / "a.html").is_file() and not list(tmp_path.rglob("*.part"))
 
 
+def test_a_user_s_results_by_default(monkeypatch, results, tmp_path):
+    results([figure("lin", 60.0)])
+    own = tmp_path / "checkpoints" / "results"
+    own.mkdir(parents=True)
+    (tmp_path / "toy.json").rename(own / "toy.json")
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch)
+    assert {path.name for path in own.iterdir()} >= {"report.md", "report.html"}
+    monkeypatch.setattr(report.tables, "ROOT", tmp_path)
+    own.rename(tmp_path / "results")
+    run(monkeypatch, "--publish", "--html", tmp_path / "a.html")
+    assert (tmp_path / "a.html").is_file()
+
+
 def test_a_full_disk_leaves_the_older_report(monkeypatch, capsys, results, tmp_path):
     results([figure("lin", 60.0)])
     run(monkeypatch, "--results", tmp_path)
