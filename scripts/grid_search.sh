@@ -23,6 +23,5 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
 known_kernels "$@"
-find_python
-need_extra search
+find_python fairseq torch optuna
 module experiments.grid_search "$@"

@@ -12,7 +12,7 @@ case "${1:-}" in -h | --help) usage; exit 0 ;; -*) die "unknown option '$1'; giv
 cd "$ROOT"
 out=${1:-quickstart}
 bash scripts/setup.sh
-find_python
+find_python fairseq torch
 mkdir -p "$out" || die "can't make $out; give a folder you may write to"
 
 echo "quickstart.sh: text"

@@ -14,4 +14,5 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
+find_python fairseq torch jinja2 pandas
 module experiments.report "$@"

@@ -33,7 +33,7 @@ case "${1:-}" in
     *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)" ;;
 esac
 if [ -n "${PYTHON_BIN:-}" ]; then
-    find_python
+    find_python fairseq torch
     reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
         "($(tail -n 1 <<<"$reason")); repair it, or unset PYTHON_BIN to have .venv made"
     echo "setup.sh: PYTHON_BIN=$PY is used as it is"
@@ -92,6 +92,13 @@ step() {
     printf 'setup.sh: %s ... ' "$title"
     "$@" >>"$log" 2>&1 || { echo; tail -n 5 "$log" >&2; die "$title failed; the whole log is in $log"; }
     echo "$((SECONDS - start)) s"
+}
+
+# ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.
+pip_install() {
+    local pip=("$PY" -m pip install --no-compile)
+    ! command -v uv >/dev/null || pip=(uv pip install --python "$PY")
+    "${pip[@]}" --no-build-isolation --constraint "$ROOT/constraints.txt" "$@"
 }
 
 install_fairseq() {

@@ -28,6 +28,5 @@ fi
 help_asked "$@"
 module=workflow
 case $name in table4 | linear_weight) module=mixtures ;; esac
-find_python
-need_extra tables
+find_python fairseq torch pandas snakemake
 module "experiments.$module" "$@"

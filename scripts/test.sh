@@ -14,6 +14,6 @@ case "${1:-}" in
     --fast) shift; set -- tests/options tests/numerics "$@" ;;
 esac
 bash "$ROOT/scripts/setup.sh"
-find_python
+find_python fairseq torch
 cd "$ROOT"
 exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"

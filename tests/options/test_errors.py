@@ -241,6 +241,14 @@ def test_kernels_are_looked_at_before_torch_is_loaded(lm_data, tmp_path, bare):
         assert not out and not (tmp_path / "new").exists()
 
 
+def test_a_python_that_lacks_something(lm_data, bare):
+    needed = {"train_lm": "", "table1": " pandas snakemake", "grid_search": " optuna", "report": " jinja2 pandas"}
+    for name, further in needed.items():
+        code, out, err = script(name, lm_data, "--kernels=lin", PYTHON_BIN=str(bare))
+        assert code == 2 and f"{bare} has no fairseq torch{further}: run scripts/setup.sh" in err and not out
+        assert err.count("\n") == 1
+
+
 def test_threads(lm_data, tmp_path):
     code, out, err = script("train_lm", lm_data, "--save-dir", tmp_path / "new", OMP_NUM_THREADS="abc")
     assert code == 2 and "OMP_NUM_THREADS=abc is not allowed" in err and not (tmp_path / "new").exists()
