@@ -3,7 +3,7 @@
 import os
 import sys
 
-os.environ["OMP_NUM_THREADS"] = "1"  # for the commands; everything here is too small for two threads
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: everything here is too small for two threads
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same on every machine
 os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in xdist's workers too
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
@@ -14,16 +14,20 @@ import signal  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-import torch  # noqa: E402
 from fairseq_commands import awaited, fairseq, later, lm_training  # noqa: E402
+from forked_python import forked_python  # noqa: E402
 
-torch.set_num_threads(1)
 # random cases: the same ones and few of them; for a search of minutes, --hypothesis-profile fuzz
 hypothesis.settings.register_profile("few", max_examples=25, derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("fuzz", max_examples=3000, deadline=None, database=None)
 hypothesis.settings.load_profile("few")
 # a shell's background jobs ignore Ctrl-C, and what they start too: the interrupted programs of the tests must not
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    if config.getoption("numprocesses", None):
+        forked_python()  # one for all workers
 
 
 def markov_sentences(number):

@@ -1,30 +1,24 @@
-"""Runs fairseq's commands as a user does, each in a process of its own.
+"""Runs fairseq's commands as a user does, each in a process of its own, by ``forked_python``.
 
 ``fairseq("train", DATA, "--arch", ...)`` is ``fairseq-train DATA --arch ... --user-dir fairseq_kernels``, and
-``fairseq("kernels", ...)`` is ``python -m fairseq_kernels ...``. The processes are forked from one that has imported
-torch and fairseq (but not the package: ``--user-dir`` does that), which saves seconds a call.
+``fairseq("kernels", ...)`` is ``python -m fairseq_kernels ...``.
 """
 
-import importlib
 import json
-import multiprocessing
 import os
 import re
-import signal
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from forked_python import forked_python
+
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_kernels"
 NEEDS_USER_DIR = ("train", "validate", "eval_lm", "generate", "interactive")
 LIMIT = 300  # seconds; a command of the tests takes one or two where nothing else runs
 
-server = multiprocessing.get_context("forkserver")
-COMMANDS = [f"fairseq_cli.{name}" for name in (*NEEDS_USER_DIR, "preprocess", "hydra_train")]
-server.set_forkserver_preload([*COMMANDS, "torch._dynamo"])  # the latter comes with the first optimiser
 two_at_a_time = ThreadPoolExecutor(2)
 
 
@@ -39,61 +33,49 @@ class Result(NamedTuple):
         return "\n".join(line for line in (self.out + self.err).splitlines() if "'common'" not in line)
 
 
+CONSOLE_SCRIPT = """import sys
+from fairseq_cli.{name} import cli_main
+sys.argv[0] = "fairseq-{dashed}"
+sys.exit(cli_main())
+"""
+KILLED = """import os
+from fairseq.trainer import Trainer
+train_step = Trainer.train_step
+
+def step(self, *args, **kwargs):
+    if self.get_num_updates() + 1 == {update}:
+        os.kill(os.getpid(), 9)
+    return train_step(self, *args, **kwargs)
+
+Trainer.train_step = step
+"""
+
+
 class Command:
-    """A started command; ``wait`` gives its result."""
+    """A started command; ``wait`` gives its result. It is killed, as by the system, when training is about to make the
+    update ``kill_at``."""
 
     def __init__(self, name, arguments, stdin="", kill_at: Optional[int] = None, cwd=None, environment=()):
+        program = CONSOLE_SCRIPT.format(name=name, dashed=name.replace("_", "-"))
+        if kill_at is not None:
+            program = KILLED.format(update=kill_at) + program
+        start = ["-m", "fairseq_kernels"] if name == "kernels" else ["-c", program]
         self.folder = tempfile.TemporaryDirectory()
-        paths = [Path(self.folder.name, stream) for stream in ("in", "out", "err")]
-        paths[0].write_text(stdin)
-        self.out, self.err = paths[1:]
-        arguments = (name, [str(a) for a in arguments], paths, kill_at, cwd, environment)
-        self.process = server.Process(target=run, args=arguments)
-        self.process.start()
+        text, self.out, self.err = (Path(self.folder.name, stream) for stream in ("in", "out", "err"))
+        text.write_text(stdin)
+        command = [forked_python(), *start, *map(str, arguments)]
+        how = {"cwd": cwd, "env": {**os.environ, **dict(environment)}}
+        with open(text) as given, open(self.out, "w") as out, open(self.err, "w") as err:
+            self.process = subprocess.Popen(command, stdin=given, stdout=out, stderr=err, **how)
 
     def wait(self) -> Result:
-        self.process.join(LIMIT)
-        if self.process.exitcode is None:
+        try:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.join()
+            self.process.wait()
         with self.folder:
-            return Result(self.process.exitcode, self.out.read_text(), self.err.read_text())
-
-
-def run(name, arguments, paths, kill_at, cwd, environment) -> None:
-    """In the new process: what the console script fairseq-NAME does."""
-    multiprocessing.set_start_method("fork", force=True)  # data loader's workers, as in a fresh process
-    for number, (path, mode) in enumerate(zip(paths, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2))):
-        os.dup2(os.open(path, mode), number)
-    sys.stdin = open(0, closefd=False)  # multiprocessing has put /dev/null in its place
-    os.environ.update(environment)
-    if cwd is not None:
-        os.chdir(cwd)
-    sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
-    if kill_at is not None:
-        die_at_update(kill_at)
-    try:
-        if name == "kernels":
-            importlib.import_module("fairseq_kernels.__main__").main()
-        else:
-            importlib.import_module(f"fairseq_cli.{name}").cli_main()
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-        sys.exit(1)
-
-
-def die_at_update(update: int) -> None:
-    """SIGKILL, as by the system, when training is about to make this update."""
-    from fairseq.trainer import Trainer
-
-    train_step = Trainer.train_step
-
-    def step(self, *args, **kwargs):
-        if self.get_num_updates() + 1 == update:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return train_step(self, *args, **kwargs)
-
-    Trainer.train_step = step
+            return Result(self.process.returncode, self.out.read_text(), self.err.read_text())
 
 
 def start(name, *arguments, **how) -> Command:
@@ -105,6 +87,7 @@ def start(name, *arguments, **how) -> Command:
 
 def later(name, *arguments, **how) -> "Future[Result]":
     """Queues a command whose result is asked for later."""
+    forked_python()  # here, not in both threads
     return two_at_a_time.submit(lambda: start(name, *arguments, **how).wait())
 
 
@@ -178,6 +161,6 @@ def awaited(folder: Path, queued: "Future[Result]") -> Trained:
 def script(name, *arguments, **environment) -> Tuple[int, str, str]:
     """``bash scripts/NAME.sh ARGUMENTS``: its exit status, and what it wrote to stdout and stderr."""
     command = ["bash", USER_DIR.parent / "scripts" / f"{name}.sh", *map(str, arguments)]
-    environment = {**os.environ, "PYTHON_BIN": sys.executable, **environment}
+    environment = {**os.environ, "PYTHON_BIN": forked_python(), **environment}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     return result.returncode, result.stdout, result.stderr

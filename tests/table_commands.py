@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+from forked_python import forked_python
+
 from fairseq_kernels.experiments.tables import ROOT
 
 SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
@@ -20,7 +22,8 @@ def command(table, corpus, folder, *options):
 
 
 def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT)
+    environment = {**os.environ, "PYTHON_BIN": forked_python()}
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment)
 
 
 def start(*arguments):

@@ -2,13 +2,11 @@
 
 import json
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from fairseq_commands import script
 
 from fairseq_kernels import KERNELS
 from fairseq_kernels.analysis import kernel_graphs
@@ -110,8 +108,6 @@ def test_mistakes(name, monkeypatch, capsys, tmp_path):
 
 
 def test_the_command_takes_a_file(tmp_path):
-    script = Path(__file__).resolve().parents[2] / "scripts" / "figure1.sh"
-    command = ["bash", script, "--kernels", "rbf,log", "--out", tmp_path / "new" / "figure.svg"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHON_BIN": sys.executable})
-    assert done.returncode == 0, done.stderr
+    code, _, err = script("figure1", "--kernels", "rbf,log", "--out", tmp_path / "new" / "figure.svg")
+    assert code == 0, err
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"figure.svg", "figure.json"}

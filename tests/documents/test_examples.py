@@ -4,12 +4,12 @@ import math
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from pydoc_data.topics import topics
 
 import pytest
 from fairseq_commands import USER_DIR
+from forked_python import forked_python
 
 ROOT = USER_DIR.parent
 
@@ -17,7 +17,7 @@ ROOT = USER_DIR.parent
 def python(*arguments):
     """What a script prints; it must succeed. No network: nothing may be downloaded."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-W", "ignore", *map(str, arguments)]
+    command = [forked_python(), *map(str, arguments)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 from fairseq_commands import USER_DIR
+from forked_python import forked_python
 
 SCRIPTS = USER_DIR.parent / "scripts"
 SMALL = ("--rounds", "1", "--steps", "1", "--threads", "1", "--device", "cpu")
 
 
-def run(script, *options):
-    command = [sys.executable, SCRIPTS / script, *map(str, options)]
+def run(script, *options, python=None):
+    command = [python or forked_python(), SCRIPTS / script, *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
@@ -20,7 +21,8 @@ def test_output_layers(tmp_path):
     """A table on the screen, a row each with its steps, the ratios of the pairs that were asked for."""
     names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "factored taylor", "mos 2"]
     sizes = ("--tokens", 4096, "--words", 300, "--dim", 8)
-    result = run("benchmark_output_layer.py", "--only", *names, *sizes, *SMALL, "--out", tmp_path)
+    sizes += ("--out", tmp_path)
+    result = run("benchmark_output_layer.py", "--only", *names, *sizes, *SMALL, python=sys.executable)
     assert result.returncode == 0, result.stderr
     [record] = json.loads((tmp_path / "output_layer.json").read_text())
     rows = {row["implementation"]: row for row in record["rows"]}
@@ -43,7 +45,8 @@ def test_an_implementation_that_fails_does_not_stop_the_others(tmp_path):
 def test_training_steps(tmp_path):
     options = ("--rows", "stock", "lin", "--words", 100, "--batch-size", 2, "--length", 4)
     (tmp_path / "speed.json").write_text('[{"command": "an earlier one"}]')
-    result = run("benchmark_training.py", *options, *SMALL, "--out", tmp_path / "speed.json")
+    options += ("--out", tmp_path / "speed.json")
+    result = run("benchmark_training.py", *options, *SMALL, python=sys.executable)
     assert result.returncode == 0, result.stderr
     *before, record = json.loads((tmp_path / "speed.json").read_text())
     assert before == [{"command": "an earlier one"}]

@@ -5,13 +5,14 @@ import json
 import math
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq_commands import script
+from forked_python import forked_python
 from table_commands import SHORT, call
 
 from fairseq_kernels import checkpoints
@@ -236,18 +237,20 @@ def test_rows_with_further_options_are_kept_apart(finished, tmp_path):
 
 
 def test_dry_run_shows_fairseq_s_command(corpus, tmp_path):
-    script, save = ROOT / "scripts" / "train_lm.sh", tmp_path / "none"
+    save = tmp_path / "none"
     options = ["--profile", "cpu", "--kernels", "3xlin,log", "--dry-run", "--save-dir", save]
-    shown = subprocess.run(["bash", script, corpus / "data-bin", *options], capture_output=True, text=True, check=True)
-    assert shown.stdout.startswith(f"fairseq-train {corpus / 'data-bin'} ") and "--kernels 3xlin" in shown.stdout
-    assert shown.stdout.count("\n") == 1 and not save.exists()
+    code, shown, err = script("train_lm", corpus / "data-bin", *options)
+    assert code == 0, err
+    assert shown.startswith(f"fairseq-train {corpus / 'data-bin'} ") and "--kernels 3xlin" in shown
+    assert shown.count("\n") == 1 and not save.exists()
 
 
 # steps
 
 
-def test_cluster_profile(corpus, tmp_path, capfd):
+def test_cluster_profile(corpus, tmp_path, capfd, monkeypatch):
     """Snakemake's own profile says where steps run; why one failed is said here."""
+    monkeypatch.setattr(sys, "executable", forked_python())
     (tmp_path / "config.yaml").write_text("cores: 1\n")
     row = Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2"))
     run = Run(Corpus.at(corpus), "cpu", row.options, 1, tmp_path / "runs")
@@ -255,7 +258,8 @@ def test_cluster_profile(corpus, tmp_path, capfd):
     assert "lin.p" in failed["bad on toy, seed 1"]
 
 
-def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd):
+def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(sys, "executable", forked_python())
     rows = (Row("bad", ("--kernels", "lin", "--kernel-params", "lin.p=2")), Row("good", ("--kernels", "lin")))
     runs_ = [Run(Corpus.at(corpus), "cpu", (*row.options, *SHORT), 1, tmp_path / "runs") for row in rows]
     table = Table("table1", "", "", rows)
@@ -538,8 +542,8 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
     folder = Run(Corpus.at(corpus), "cpu", (*mix5.options, *SHORT), 1, tmp_path / "runs").folder
     folder.parent.mkdir(parents=True)
     folder.write_text("in the way")
-    for script, seeds in (("table4", "1 2"), ("linear_weight", "1")):
-        result = call(script, corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", seeds, "--", *SHORT)
+    for table, seeds in (("table4", "1 2"), ("linear_weight", "1")):
+        result = call(table, corpus, tmp_path, "--rows", "mix2 mix5", "--seeds", seeds, "--", *SHORT)
         assert result.returncode != 0 and "failed: mix5 on toy, seed 1" in result.stderr, result.stdout + result.stderr
     actual = results.load(tmp_path / "results" / "table4.json")
     assert {(f["name"], f["seed"]) for f in actual} == {("lin", 1), ("lin", 2), ("mix2", 1)} and len(actual) == 8

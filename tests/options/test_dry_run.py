@@ -5,7 +5,6 @@ After a wanted change:  PYTHONPATH=. python tests/options/test_dry_run.py >tests
 
 import contextlib
 import io
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from fairseq_commands import script
 
 from fairseq_kernels.experiments import training
 from fairseq_kernels.experiments.commands import USER_DIR
@@ -54,8 +54,8 @@ def test_scripts(kind, tmp_path):
     for name in DICTIONARIES[kind]:
         (tmp_path / name).touch()
     options = ["--save-dir", "DIR", "--dry-run", "--profile", "cpu", "--stock"]
-    command = ["bash", Path(USER_DIR).parent / "scripts" / f"train_{kind}.sh", tmp_path, *options]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code, printed, err = script(f"train_{kind}", tmp_path, *options)
+    assert code == 0, err
     assert printed.replace(str(tmp_path), "DATA").replace(USER_DIR, "USER_DIR").strip() in EXPECTED.read_text()
 
 

@@ -292,7 +292,10 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{lm}", "--save-dri", "{tmp}/a"], ["train_lm.sh: error: unknown option --save-dri; did you"]),
         (["grid_search", "{lm}", "--kernels=log"], ["unknown option --kernels; did you mean --kernel?"]),
         (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
-        (["report", "--markdown", "/dev/null", "--html", "{tmp}/a"], ["/dev/null: is no file; give files that"]),
+        (
+            ["report", "--tables", "table1", "--markdown", "/dev/null", "--html", "{tmp}/a"],
+            ["/dev/null: is no file; give files that"],
+        ),
         (["report", "--reslts", "{tmp}"], ["report.sh: error: unknown option --reslts; did you mean --results?"]),
     ],
     ids=lambda value: "-".join(value[0:1] + value[2:4]).replace("/", "_") if value[0].islower() else "",

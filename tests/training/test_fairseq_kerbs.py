@@ -1,20 +1,19 @@
 """KerBS through fairseq's own commands: training, logs, resuming, input embeddings, decoding, analysis, mistakes."""
 
 import json
-import subprocess
 
 import pytest
 import torch
 from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
-    USER_DIR,
     awaited,
     fairseq,
     later,
     lm_training,
     logged,
     mt_training,
+    script,
     start,
 )
 from trained_models import batches, load, loss_of, parameters, scores
@@ -147,14 +146,12 @@ def test_resumed_is_uninterrupted(lm_data, tmp_path):
 def test_what_it_learned(model, lm_data, tmp_path):
     """scripts/kerbs_senses.sh: a table, its JSON and a plot."""
     _, trained = model
-    script = USER_DIR.parent / "scripts" / "kerbs_senses.sh"
-    run = ["bash", script, lm_data, trained.last, "--out", tmp_path / "out"]
-    result = subprocess.run(run, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    code, out, err = script("kerbs_senses", lm_data, trained.last, "--out", tmp_path / "out")
+    assert code == 0, err
     record = json.loads((tmp_path / "out" / "senses.json").read_text())
     assert sum(record["words_by_senses"].values()) == 24
     for row in record["words"]:
-        assert row["word"] in result.stdout
+        assert row["word"] in out
         assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
     assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
 
@@ -190,6 +187,5 @@ def test_one_clear_line(name, mistakes):
 
 
 def test_senses_without_a_checkpoint(lm_data, stock_lm):
-    script = USER_DIR.parent / "scripts" / "kerbs_senses.sh"
-    result = subprocess.run(["bash", script, lm_data, stock_lm.last], capture_output=True, text=True)
-    assert result.returncode != 0 and "has no senses" in result.stderr and "Traceback" not in result.stderr
+    code, _, err = script("kerbs_senses", lm_data, stock_lm.last)
+    assert code != 0 and "has no senses" in err and "Traceback" not in err

@@ -1,0 +1,139 @@
+"""A Python that starts in 0.1 seconds: it is forked from a process that has imported torch and fairseq, but not the
+package. ``forked_python()`` is a program that takes what Python takes.
+
+Tests of signals and of what is imported call ``sys.executable``, and so does one test of each command.
+"""
+
+import json
+import os
+import socket
+import sys
+
+IMPORTED = "fairseq_cli.train fairseq_cli.validate fairseq_cli.generate fairseq_cli.interactive fairseq_cli.eval_lm "
+IMPORTED += "fairseq_cli.preprocess fairseq_cli.hydra_train jinja2 matplotlib.pyplot multiprocessing.spawn optuna "
+IMPORTED += "pandas sacrebleu scipy.stats setuptools snakemake.cli torch._dynamo yaml"
+
+
+def forked_python() -> str:
+    """The program's path. What forks ends with the first process that asks, of which xdist's workers are children."""
+    import atexit
+    import subprocess
+    import tempfile
+
+    if "FORKED_PYTHON" in os.environ:
+        return os.environ["FORKED_PYTHON"]
+    folder = tempfile.TemporaryDirectory(dir="/tmp")  # a socket's path must be short
+    program, address = f"{folder.name}/python", f"{folder.name}/socket"
+    with open(program, "w") as file:
+        file.write(f'#!/bin/sh\nexec "{sys.executable}" -IS "{__file__}" "{address}" "$0" "$@"\n')
+    os.chmod(program, 0o755)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        number = listener.fileno()
+        command = [sys.executable, "-W", "ignore", __file__, str(number)]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
+    atexit.register(lambda: (server.communicate(), folder.cleanup()))
+    os.environ["FORKED_PYTHON"] = program
+    return program
+
+
+def call(address, program, *arguments) -> None:
+    """In the place of Python: has a new process run the command, and ends as it does."""
+    words = list(arguments)
+    while words[:1] == ["-W"]:
+        del words[:2]
+    if not words or (words[0].startswith("-") and words[0] not in ("-m", "-c", "-")):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        socket.send_fds(connection, [b"."], [0, 1, 2])
+        connection.sendall(json.dumps([words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
+        code = connection.makefile().read()  # until the process is gone
+    if not code:
+        os.kill(os.getpid(), 9)
+    sys.exit(int(code))
+
+
+def serve(listener) -> None:
+    """Forks a process for each call, until the tests end, which closes this one's input."""
+    import contextlib
+    import gc
+    import importlib
+    import select
+
+    sys.path[:] = [folder for folder in sys.path[1:] if folder not in os.environ.get("PYTHONPATH", "").split(":")]
+    for name in IMPORTED.split():
+        with contextlib.suppress(ImportError):  # an extra that isn't installed
+            importlib.import_module(name)
+    gc.freeze()
+    while 0 not in select.select([listener, 0], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            answer(connection)
+        connection.close()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def answer(connection) -> None:
+    """Runs a command and ends as Python does, but for freeing the memory of all modules, which takes half a second."""
+    import atexit
+    import fcntl
+    import threading
+
+    for number, stream in enumerate(socket.recv_fds(connection, 1, 3)[1]):
+        os.dup2(stream, number)
+        os.close(stream)
+    request = json.loads(connection.makefile().readline())
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)  # where the caller dies, a signal that ends this process
+    code = None
+    try:
+        run(*request)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if not isinstance(code, (int, type(None))):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.sendall(b"%d" % (code or 0))
+    os._exit(0)
+
+
+def run(words, program, folder, environment) -> None:
+    """With the caller's variables and folder; other programs that it starts as ``sys.executable`` are forked, too."""
+    import runpy
+    import types
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    kind, *sys.argv = words
+    sys.executable = program
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    first = {"-m": folder, "-c": "", "-": ""}.get(kind, os.path.dirname(kind))
+    sys.path[:0] = [first, *filter(None, environment.get("PYTHONPATH", "").split(":"))]
+    what = sys.argv.pop(0) if kind in ("-m", "-c") else kind
+    sys.argv.insert(0, kind)
+    if kind == "-m":
+        runpy._run_module_as_main(what)
+    elif kind in ("-c", "-"):
+        exec(what if kind == "-c" else sys.stdin.read(), main.__dict__)
+    else:
+        runpy.run_path(kind, run_name="__main__")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    else:
+        call(*sys.argv[1:])
