@@ -94,13 +94,6 @@ step() {
     echo "$((SECONDS - start)) s"
 }
 
-# ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.
-pip_install() {
-    local pip=("$PY" -m pip install --no-compile)
-    ! command -v uv >/dev/null || pip=(uv pip install --python "$PY")
-    "${pip[@]}" --no-build-isolation --constraint "$ROOT/constraints.txt" "$@"
-}
-
 install_fairseq() {
     local release=fairseq-fixed==0.12.3.1 files=$VENV/fairseq source
     rm -rf "$files"
