@@ -496,6 +496,7 @@ def test_two_processes_go_on(lm_data, tmp_path):
     options = (*LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "lin", "--batch-size", 1000)
     options += ("--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam", "--lr", 0.01)
     options += ("--log-format", "json", "--no-epoch-checkpoints", "--distributed-world-size", 2, "--save-dir", tmp_path)
+    options += ("--num-workers", 0)  # for each epoch's data a process would be spawned, which imports torch and fairseq
     for epochs in (1, 3):
         result = fairseq("train", lm_data, *options, "--max-epoch", epochs)
     losses = [line["loss"] for line in logged(result, "valid")]
