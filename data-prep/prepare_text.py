@@ -149,7 +149,8 @@ def prepare_corpus(program, description, names, known):
     args = parser.parse_args()
     paths = {}
     for split in SPLITS:
-        there = [args.data / name for name in names[split] if (args.data / name).is_file()]
+        files = [args.data / f"{name}{packed}" for name in names[split] for packed in ("", ".gz")]
+        there = [file for file in files if file.is_file()]
         if not there:
             raise InputError(f"--data {args.data}: has no {' or '.join(names[split])}: give the unpacked folder")
         paths[split] = there[0]

@@ -98,12 +98,13 @@ def test_counts_and_unigram(prepare, capsys):
 
 
 @pytest.mark.parametrize(("recipe", "name"), [
-    (ptb, "ptb.{}.txt"), (ptb, "{}.txt"), (wikitext, "wiki.{}.tokens"), (wikitext, "{}.txt"),
+    (ptb, "ptb.{}.txt"), (ptb, "{}.txt"), (wikitext, "wiki.{}.tokens"), (wikitext, "{}.txt.gz"),
 ])
 def test_recipes(monkeypatch, tmp_path, capsys, recipe, name):
     """The text as prepare-text makes it, all of its words, and a word on whether the counts are the published ones."""
     for split, content in TEXTS.items():
-        write(tmp_path / "raw" / name.format(split), content)
+        packed = gzip.compress(content.encode()) if name.endswith(".gz") else content
+        write(tmp_path / "raw" / name.format(split), packed)
     call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
     assert "note: another edition" in capsys.readouterr().out
     assert len(lines_of(tmp_path / "out" / "dict.txt")) == 12
