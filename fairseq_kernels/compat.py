@@ -1,6 +1,8 @@
-"""What fairseq needs on current torch and numpy."""
+"""What fairseq needs on current torch and numpy, and of checkpoints that aren't one's own."""
 
 import argparse
+import ast
+import sys
 import types
 
 import numpy as np
@@ -23,6 +25,33 @@ def unscale_once() -> None:
         self.scaler.update()
 
     AMPOptimizer.step = step
+
+
+# of Python, what fairseq's own defaults need, such as "[(512, 3)] * 20"
+VALUES = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
+VALUES += (ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+def evaluated(text: str):
+    """
+    Raises:
+        ValueError: it is more than numbers, strings, lists and what arithmetic makes of them.
+        TypeError: it is no string.
+    """
+    try:
+        tree = ast.parse(text.lstrip(" \t") if isinstance(text, str) else text, mode="eval")
+    except SyntaxError:
+        tree = None
+    if tree is None or not all(isinstance(node, VALUES) for node in ast.walk(tree)):
+        raise ValueError(f"the setting {text!r} is not allowed: give a number, or a list of numbers as (0.9,0.98)")
+    return eval(compile(tree, "setting", "eval"), {"__builtins__": {}})
+
+
+def evaluate_values_alone() -> None:
+    """fairseq's modules evaluate settings as Python programs, those of a checkpoint too, which would run its code."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("fairseq", "fairseq_cli") and module is not None:
+            module.eval = evaluated
 
 
 def allow_harmless_classes() -> None:
