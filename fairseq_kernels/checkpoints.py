@@ -8,9 +8,10 @@ import functools
 import logging
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq import checkpoint_utils, file_io
@@ -20,7 +21,7 @@ from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from .analysis.model_state import place
+from .analysis.model_state import check_parts, check_sums, place
 from .errors import mistake, unreadable
 from .layer_names import CRITERIONS
 from .models.output_layer_config import refuse_options_of_others
@@ -54,14 +55,24 @@ def write(path: str, fill) -> None:
         os.replace(part, path)
     except (OSError, RuntimeError) as error:  # the latter is torch's, of a disk that is full
         Path(part).unlink(missing_ok=True)
-        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        system = error if isinstance(error, OSError) else error.__context__
+        why = getattr(system, "strerror", None) or str(error).splitlines()[0]
         raise mistake(
             f"{path} can't be written ({why}); make room, and the same command goes on from the last checkpoint"
         ) from error
 
 
+def early_stop() -> Dict:
+    """What ``--patience`` has counted, which fairseq keeps in attributes of a function of its command."""
+    command = sys.modules.get("fairseq_cli.train")
+    return vars(command.should_stop_early) if command else {}
+
+
 def save(obj, filename: str, async_write: bool = False) -> None:
-    """In the place of fairseq's, which tries a full disk three times and leaves what fitted."""
+    """In the place of fairseq's, which tries a full disk three times and leaves what fitted, and forgets what
+    ``--patience`` has counted."""
+    if early_stop():
+        obj["extra_state"]["early_stop"] = dict(early_stop())
     if async_write:
         fairseq_save(obj, filename, async_write=True)
     else:
@@ -78,7 +89,10 @@ def copy(source: str, target: str, overwrite: bool = False) -> bool:
 def read(path: str, arg_overrides=None, load_on_all_ranks: bool = False) -> dict:
     """In the place of fairseq's, which lets all that wrong files raise through."""
     try:
-        return fairseq_read(path, arg_overrides, load_on_all_ranks)
+        check_sums(Path(path))
+        state = fairseq_read(path, arg_overrides, load_on_all_ranks)
+        check_parts(state)
+        return state
     except Exception as error:  # torch and fairseq raise all kinds for wrong files
         raise mistake(unreadable(path, error)) from error
 
@@ -166,6 +180,16 @@ def warn_of_criterion(layer: Optional[str], criterion: str) -> None:
         logger.warning(f"--output-layer {layer} with --criterion {criterion}: {lost[layer]}; see {CRITERIONS[layer]}")
 
 
+def check_given(option: str, path: str) -> None:
+    """
+    Raises:
+        SystemExit: one line: there is no such file. fairseq would begin anew where it is a folder.
+    """
+    if not file_io.PathManager.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "not found"
+        raise mistake(f"{option} {path} {what}; give a .pt file that fairseq-train wrote")
+
+
 def resume(cfg, trainer, **options):
     """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
 
@@ -183,10 +207,13 @@ def resume(cfg, trainer, **options):
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
             cfg.finetune_from_model = None  # it has begun; fairseq refuses both
     elif cfg.restore_file != "checkpoint_last.pt":
-        given = cfg.restore_file.replace(".pt", f"{suffix}.pt")
-        if not file_io.PathManager.exists(given):
-            raise mistake(f"--restore-file {given} not found; give a .pt file that fairseq-train wrote")
+        check_given("--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"))
+    elif cfg.finetune_from_model:
+        check_given("--finetune-from-model", cfg.finetune_from_model)
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
+    early_stop().clear()
+    if state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
+        early_stop().update(state.get("early_stop", {}))
     made, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if state is not None and made:
         finish_epoch(cfg, trainer, state)
@@ -197,10 +224,12 @@ def resume(cfg, trainer, **options):
             0 < limits.max_update <= made
             or 0 < limits.max_epoch < epoch_itr.next_epoch_idx
             or trainer.get_lr() <= limits.stop_min_lr
+            or 0 < limits.stop_time_hours * 3600 < state.get("previous_training_time", 0)
+            or 0 < cfg.patience <= early_stop().get("num_runs", 0)
         ):
             logger.info(
-                f"the training in {folder} is finished ({made:,} updates); to train it further, raise --max-update or "
-                "--max-epoch, or lower --stop-min-lr, whichever ended it"
+                f"the training in {folder} is finished ({made:,} updates); to train it further, raise --max-update, "
+                "--max-epoch, --stop-time-hours or --patience, or lower --stop-min-lr, whichever ended it"
             )
             raise SystemExit(0)
     return state, epoch_itr

@@ -9,8 +9,9 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from ..errors import CommandParser, mistake
-from .model_state import model_state
+from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
+from ..errors import CommandParser, data_bin_near, mistake, positive_int
+from .model_state import check_finite, model_state
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
@@ -32,6 +33,7 @@ class Senses:
         self.vectors = torch.nn.functional.normalize(layer["weight"].float(), dim=1)
         self.home: Tensor = layer["sense_word"]
         self.theta: Optional[Tensor] = layer.get("theta")
+        check_finite(checkpoint, [self.vectors] if self.theta is None else [self.vectors, self.theta])
         self.usage: Optional[Tensor] = layer.get("allocation.usage")
         self.occurrences: Optional[Tensor] = layer.get("allocation.occurrences")
         self.dictionary = dictionary(data, 1 + int(self.home.max()))
@@ -81,8 +83,9 @@ def dictionary(data: Path, number: int) -> Dictionary:
         candidate = Dictionary.load(str(path))
         if len(candidate) == number:
             return candidate
+    near = data_bin_near(data)
     raise mistake(
-        f"no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training"
+        f"no dict.txt in {data} has the checkpoint's {number:,} words{near}; give the data-bin folder of its training"
     )
 
 
@@ -105,12 +108,10 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--words", nargs="+", help="these words (default: the most frequent of each number of senses)")
-    parser.add_argument("--number", type=int, default=8, help="words of each number of senses")
-    parser.add_argument("--neighbours", type=int, default=4, help="nearest words of each sense")
+    parser.add_argument("--number", type=positive_int, default=8, help="words of each number of senses")
+    parser.add_argument("--neighbours", type=positive_int, default=4, help="nearest words of each sense")
     parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
     args = parser.parse_args()
-    if not args.checkpoint.is_file():
-        parser.error(f"checkpoint {args.checkpoint} not found")
     senses = Senses(args.checkpoint, args.data)
     if args.words:
         unknown = [word for word in args.words if word not in senses.words]

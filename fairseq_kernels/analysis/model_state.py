@@ -1,8 +1,9 @@
 """The parameters and buffers in a checkpoint of fairseq's."""
 
 import re
+import zipfile
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, Iterable, Tuple
 
 import torch
 from torch import Tensor
@@ -60,8 +61,42 @@ def place(checkpoint: Path) -> Tuple[int, int]:
 def load(checkpoint: Path) -> Dict:
     allow_harmless_classes()
     try:
+        check_sums(checkpoint)
         content = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        content["model"], content["extra_state"]
+        check_parts(content)
         return content
     except Exception as error:  # torch raises all kinds for wrong files
         raise mistake(unreadable(checkpoint, error)) from error
+
+
+def check_sums(checkpoint: Path) -> None:
+    """torch doesn't look at the sums in its files: a changed byte would be another weight.
+
+    Raises:
+        ValueError: one is wrong; and what zipfile raises for a damaged file.
+    """
+    if zipfile.is_zipfile(checkpoint):  # files of torch before 1.6 are none
+        with zipfile.ZipFile(checkpoint) as file:
+            if file.testzip():
+                raise ValueError(f"{checkpoint} has changed since it was written")
+
+
+def check_parts(content: Dict) -> None:
+    """
+    Raises:
+        LookupError, TypeError, AttributeError: it isn't made as fairseq's checkpoints are.
+    """
+    if not all(isinstance(value, Tensor) for value in content["model"].values()):
+        raise TypeError("no parameters")
+    content["extra_state"]
+    if content.get("cfg") is not None:  # older versions of fairseq have "args"
+        content["cfg"]["model"], content["cfg"]["task"]
+
+
+def check_finite(checkpoint: Path, values: Iterable[Tensor]) -> None:
+    """
+    Raises:
+        SystemExit: one line: numbers that are none among a model's.
+    """
+    if not all(value.isfinite().all() for value in values):
+        raise mistake(f"{checkpoint} has parameters that are no numbers: its training diverged; train it anew")

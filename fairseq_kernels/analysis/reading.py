@@ -13,6 +13,7 @@ from .. import fairseq_plugin  # noqa: F401  (registers the models)
 from ..errors import data_bin_near, mistake
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
+from .model_state import check_finite
 
 BLOCK = 35  # words read in a row, as scripts/train_lm.sh and evaluate_lm.sh have them
 BATCH = 32
@@ -53,8 +54,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         ) from error
     if not isinstance(model, KernelModel):
         raise mistake(f"{checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise mistake(f"{checkpoint} has parameters that are no numbers: its training diverged; train it anew")
+    check_finite(checkpoint, model.parameters())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
     task.args.tokens_per_sample = min(BLOCK, model.max_positions())

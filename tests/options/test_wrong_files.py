@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import IndexedDatasetBuilder
 from fairseq_commands import LM_TASK, later, lm_training, mt_training
@@ -40,6 +40,12 @@ WRONG_CHECKPOINTS = {
     "bare state_dict": lambda whole, state: state["model"],
     "a tensor": lambda whole, state: torch.zeros(3),
     "a list": lambda whole, state: [1, 2],
+    "a changed byte": lambda whole, state: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1])
+    + whole[len(whole) // 2 + 1 :],
+    "a model of numbers": lambda whole, state: {**state, "model": {"decoder.embed_tokens.weight": 3}},
+    "a model of text": lambda whole, state: {**state, "model": "text"},
+    "settings of text": lambda whole, state: {**state, "cfg": "text"},
+    "no settings": lambda whole, state: {**state, "cfg": {}},
     "code": lambda whole, state: {**state, "more": Code()},
     "code, pickled": lambda whole, state: pickle.dumps({"model": {}, "more": Code()}),
 }
@@ -68,6 +74,24 @@ def test_checkpoint(wrong, read, mixture_lm, state, tmp_path, monkeypatch):
     if wrong == "code":
         assert f"holds {os.mkdir.__module__}.mkdir" in line
     assert os.listdir() == ["wrong.pt"]
+
+
+def model_of(mt_data, arch, *settings):
+    """A translation model of a stock architecture, as a checkpoint's settings build it."""
+    args = [str(mt_data), "--task", "translation", "--arch", arch, *settings]
+    cfg = options.parse_args_and_arch(options.get_training_parser(), args)
+    return tasks.setup_task(cfg).build_model(cfg, from_checkpoint=True)
+
+
+@pytest.mark.parametrize("arch, setting", [("lstm", "decoder_attention"), ("fconv", "decoder_layers")])
+def test_settings_are_no_programs(arch, setting, mt_data, tmp_path, monkeypatch):
+    """fairseq evaluates them, those of a checkpoint too; its own architectures' arithmetic stays."""
+    monkeypatch.chdir(tmp_path)
+    option = f"--{setting.replace('_', '-')}"
+    with pytest.raises(ValueError, match="the setting .*mkdir.* is not allowed: give a number, or a list"):
+        model_of(mt_data, arch, option, "__import__('os').mkdir('code-ran') or 1")
+    assert os.listdir() == []
+    model_of(mt_data, arch, *([option, "[(8, 3)] * 2 + [(8, 1)]"] if arch == "fconv" else []))
 
 
 @pytest.mark.parametrize("read", [checkpoint_utils.load_checkpoint_to_cpu, model_state])
@@ -219,6 +243,11 @@ def commands(lm_data, mt_data, mixture_lm, state, tmp_path_factory):
         "interactive": (("interactive", mt_data, "--path", damaged, *pair[2:]), "cut.pt is damaged"),
         "restore-file": (lm_training(lm_data, folder / "a", "--restore-file", damaged), "cut.pt is damaged"),
         "no restore-file": (lm_training(lm_data, folder / "a", "--restore-file", "none.pt"), "none.pt not found"),
+        "a folder to restore": (lm_training(lm_data, folder / "f", "--restore-file", folder), f"{folder} is a folder"),
+        "a folder to finetune": (
+            lm_training(lm_data, folder / "g", "--finetune-from-model", folder),
+            f"--finetune-from-model {folder} is a folder",
+        ),
         "finetune": (lm_training(lm_data, folder / "b", "--finetune-from-model", damaged), "cut.pt is damaged"),
         "language model for translation": (
             ("generate", mt_data, "--path", mixture_lm.last, *pair),
@@ -236,7 +265,8 @@ def commands(lm_data, mt_data, mixture_lm, state, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "name",
-    ["eval-lm", "generate", "interactive", "restore-file", "no restore-file", "finetune",
+    ["eval-lm", "generate", "interactive", "restore-file", "no restore-file", "a folder to restore",
+     "a folder to finetune", "finetune",
      "language model for translation", "translation model for text", "corpus for its data-bin", "no target side"],
 )  # fmt: skip
 def test_command(name, commands):

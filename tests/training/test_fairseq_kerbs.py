@@ -1,6 +1,8 @@
 """KerBS through fairseq's own commands: training, logs, resuming, input embeddings, decoding, analysis, mistakes."""
 
 import json
+import shutil
+import sys
 
 import pytest
 import torch
@@ -17,6 +19,8 @@ from fairseq_commands import (
     start,
 )
 from trained_models import batches, load, loss_of, parameters, scores
+
+from fairseq_kernels.analysis import kerbs_senses
 
 KERBS = ("--output-layer", "kerbs", "--kerbs-reallocate-every", 4, "--kerbs-share", 0.1, "--kerbs-rate", 0.2)
 TRANSLATION = "kernel_transformer_iwslt_de_en"
@@ -184,6 +188,29 @@ def test_one_clear_line(name, mistakes):
     assert "Traceback" not in result.text
     last = result.err.strip().splitlines()[-1]
     assert MISTAKES[name][1] in last, last
+
+
+@models("lstm")
+def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
+    """A broken model, a count, a folder and a dictionary: a line each, and no senses."""
+    _, trained = model
+    state = torch.load(trained.last, weights_only=True)
+    state["model"]["decoder.output_projection.theta"][3] = float("nan")
+    torch.save(state, tmp_path / "nan.pt")
+    damaged = shutil.copytree(lm_data, tmp_path / "corpus" / "data-bin")
+    (damaged / "dict.txt").write_text("w0 many\n")
+    for arguments, said in (
+        ((lm_data, tmp_path / "nan.pt"), "nan.pt has parameters that are no numbers"),
+        ((lm_data, trained.last, "--number", 0), "--number: '0' is not a whole number from 1 to"),
+        ((lm_data, tmp_path), f"checkpoint {tmp_path} can't be read (Is a directory)"),
+        ((damaged, trained.last), f"{damaged}/dict.txt is no dictionary"),
+        ((damaged.parent, trained.last), f"did you mean {damaged}?"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["kerbs_senses", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            kerbs_senses.main()
+        out, err = capsys.readouterr()
+        assert end.value.code and said in f"{end.value}{err}" and not out
 
 
 def test_senses_without_a_checkpoint(lm_data, stock_lm):

@@ -512,6 +512,7 @@ def test_two_processes_go_on(lm_data, tmp_path):
         (("--ddp-backend", "slowmo"), "--ddp-backend slowmo doesn't run on a CPU"),
         (("--distributed-no-spawn",), "--distributed-init-method tcp://HOST:PORT"),
         (("--distributed-rank", 1), "--distributed-no-spawn"),
+        (("--distributed-init-method", "tcp"), "--distributed-init-method tcp is not allowed: give tcp://HOST:PORT"),
     ],
 )
 def test_mistakes_of_several_processes(options, said, lm_data, tmp_path):
@@ -554,6 +555,19 @@ def test_the_plateau_s_step_of_an_epoch_is_not_lost(lm_data, tmp_path):
     halved = ("--stop-min-lr", first / 7, "--max-epoch", 9)  # below it after the fourth epoch
     result = fairseq(*lm_training(lm_data, tmp_path / "broken", *options, *halved))
     assert "is finished" in result.text
+
+
+@pytest.mark.parametrize("limit", [("--patience", 3), ("--stop-time-hours", 1e-9)], ids=lambda limit: limit[0])
+def test_what_else_ends_a_training(limit, lm_data, tmp_path):
+    """Is kept with the checkpoint: an interruption changes nothing, and the training stays ended."""
+    options = ("--lr", 1e-9, "--save-interval-updates", 2, *limit, "--max-update")
+    updates = {}
+    for folder, ends in (("whole", [40]), ("broken", [4, 40, 41])):
+        for end in ends:
+            result = fairseq(*lm_training(lm_data, tmp_path / folder, *options, end))
+        updates[folder] = checkpoints.place(tmp_path / folder / "checkpoint_last.pt")[1]
+    assert updates["broken"] == updates["whole"] < 40
+    assert "is finished" in result.text and limit[0] in result.text
 
 
 def test_a_training_without_an_update_ends_with_an_error(lm_data, tmp_path):

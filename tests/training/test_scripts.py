@@ -124,3 +124,4 @@ def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
     torch.save(state, tmp_path / "nan.pt")
     code, out, err = script("evaluate_lm", lm_data, tmp_path / "nan.pt")
     assert code > 0 and not out and "the model gives NaN: its training diverged" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["nan.pt"]  # no log that says no more
