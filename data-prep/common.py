@@ -1,6 +1,5 @@
 """What the preparations share: errors of one line, checked text, files that are whole or absent, binarising."""
 
-import argparse
 import gzip
 import hashlib
 import json
@@ -15,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
-from fairseq_kernels.errors import CommandParser, Once  # noqa: E402, F401
+from fairseq_kernels.errors import CommandParser, Once, positive_int  # noqa: E402, F401
 
 SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes
@@ -48,13 +47,6 @@ def run(main, program):
         return
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
-
-
-def positive_int(text):
-    """argparse type: an integer of at least 1."""
-    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {(1 << 31) - 1}")
-    return int(text)
 
 
 def progress(iterable=None, label=None, **options):

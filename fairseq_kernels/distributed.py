@@ -12,7 +12,7 @@ import torch
 from fairseq.distributed import utils
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-from .errors import PREFIX, mistake
+from .errors import PREFIX, explanation, mistake
 from .logs import log_as_fairseq
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ def call_main(cfg, main, **kwargs) -> None:
             call_on_cpu(cfg, run, kwargs)
     except ProcessRaisedException as error:
         lines = [line for line in str(error).splitlines() if PREFIX in line]
-        if not lines:
-            raise
+        if not lines:  # in a line, after what the process has said
+            raise RuntimeError(str(error).strip().splitlines()[-1]) from error
         raise mistake(lines[-1].partition(PREFIX)[2]) from error
     except ProcessExitedException as error:
         raise mistake(f"one of the processes ended ({error}); see above") from error
@@ -63,10 +63,14 @@ def broadcast_object(content, src_rank: int, group, dist_device):
 def call_on_cpu(cfg, main, kwargs: dict) -> None:
     """Runs ``main`` in this process, or in as many as ``--distributed-world-size`` says, joined by gloo."""
     options = cfg.distributed_training
-    if all(name in os.environ for name in TORCHRUN):
+    if all(map(os.environ.get, TORCHRUN)):
+        size, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
+        if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size)):
+            raise mistake(f"WORLD_SIZE={size} with RANK={rank} is not allowed: torchrun sets them, or leave them unset")
         options.distributed_init_method, options.distributed_no_spawn = "env://", True
-        options.distributed_world_size = int(os.environ["WORLD_SIZE"])
-        options.distributed_rank = int(os.environ["RANK"])
+        options.distributed_world_size, options.distributed_rank = int(size), int(rank)
+    if "://" not in (options.distributed_init_method or "://"):
+        raise mistake(f"--distributed-init-method {options.distributed_init_method} is not allowed: give tcp://HOST:PORT")
     if options.distributed_world_size == 1:
         return main(cfg, **kwargs)
     if options.ddp_backend not in ("pytorch_ddp", "c10d", "legacy_ddp", "no_c10d"):
@@ -104,12 +108,17 @@ def with_plugin(main, parent: int, cfg, **kwargs) -> None:
 
 
 def errors_raised(main, cfg, **kwargs) -> None:
-    """``main``, whose one line comes to the process that has started this one, instead of from each."""
+    """``main``, whose one line of a mistake comes to the process that has started this one, instead of from each."""
     try:
         main(cfg, **kwargs)
     except SystemExit as end:
         if end.code:
             raise RuntimeError(end.code) from None
+    except Exception as error:
+        line = explanation(error)
+        if line is None:
+            raise
+        raise RuntimeError(mistake(line)) from error
 
 
 def free_port() -> int:

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from argparse import Action, ArgumentParser
+from argparse import Action, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Iterable, NoReturn, Optional, Sequence
 
@@ -21,7 +21,12 @@ EXPLANATIONS = {
     r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
     "split that needs it; make the data-bin again",
     r"FloatingPointError: (the model gives NaN.*)": "{0}",
-    r"ValueError: (senses can't move while.*)": "{0}",
+    r"ValueError: (senses can't move while.*|the setting .* is not allowed.*)": "{0}",
+    r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
+    "are no numbers; give a lower --lr, or --clip-norm",
+    r"Exception: The dataset is empty": "no sentence of the data is short enough; give higher --max-tokens, "
+    "--max-source-positions and --max-target-positions, or other data",
+    r"ValueError: (Invalid (?:beta|epsilon|weight_decay).*)": "{0}; check --adam-betas, --adam-eps and --weight-decay",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }
@@ -106,6 +111,13 @@ def short_errors(parser: ArgumentParser) -> None:
         raise mistake(nearest(parser, message))
 
     parser.error = error
+
+
+def positive_int(text: str) -> int:
+    """argparse type: an integer of at least 1."""
+    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {(1 << 31) - 1}")
+    return int(text)
 
 
 class Once(Action):

@@ -1,6 +1,7 @@
 """How fairseq's commands read their options: mistakes in one line. :func:`install` puts this into fairseq."""
 
 import math
+import sys
 from argparse import ArgumentParser, Namespace
 
 from fairseq import options
@@ -13,8 +14,16 @@ SIZES = (
     *("decoder_layers", "decoder_embed_dim", "decoder_hidden_size", "decoder_out_embed_dim", "decoder_ffn_embed_dim"),
     *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "tokens_per_sample", "beam", "nbest"),
     *("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "update_freq"),
+    *("encoder_attention_heads", "decoder_attention_heads"),
+    *("distributed_world_size", "log_interval", "save_interval", "validate_interval"),
 )
-COUNTS = ("max_update", "max_epoch", "warmup_updates", "save_interval_updates", "validate_interval_updates", "lr")
+COUNTS = (
+    *("max_update", "max_epoch", "warmup_updates", "save_interval_updates", "validate_interval_updates", "lr"),
+    *("num_workers", "clip_norm", "weight_decay"),
+)
+SHARES = ("dropout", "decoder_dropout_in", "decoder_dropout_out", "attention_dropout", "activation_dropout")
+BOUNDS = {**dict.fromkeys(SIZES, (1, (1 << 31) - 1)), **dict.fromkeys(SHARES, (0, 1))}
+BOUNDS.update(dict.fromkeys(COUNTS, (0, sys.float_info.max)), seed=(0, (1 << 32) - 1))  # numpy takes such a seed
 
 
 def install() -> None:
@@ -33,10 +42,9 @@ def check_numbers(args: Namespace) -> None:
     Raises:
         SystemExit: one line: a number that is not possible.
     """
-    for names, least in ((SIZES, 1), (COUNTS, 0)):
-        for name in names:
-            given = getattr(args, name, None)
-            for number in given if isinstance(given, list) else [given]:
-                if isinstance(number, (int, float)) and not least <= number < math.inf:
-                    option = f"--{name.replace('_', '-')}"
-                    raise mistake(f"{option} {number} is not allowed: give {least} or more")
+    for name, given in vars(args).items():
+        least, most = BOUNDS.get(name, (-math.inf, math.inf))
+        for number in given if isinstance(given, list) else [given]:
+            if isinstance(number, (int, float)) and not least <= number <= most:  # nan is in no bounds
+                near = f"{least} or more" if number < least else f"at most {most}" if number > most else "a number"
+                raise mistake(f"--{name.replace('_', '-')} {number} is not allowed: give {near}")

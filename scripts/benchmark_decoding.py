@@ -19,7 +19,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers the models)
+from fairseq_kernels.errors import one_line_errors, positive_int
+from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.kernels import PAPER_KERNELS
+
+ARCHITECTURES = [name for name in ARCH_CONFIG_REGISTRY if name.startswith("kernel_transformer") and "lm" not in name]
 
 
 def build(task, kernels: str, arch: str):
@@ -42,17 +46,21 @@ def batches(task, subset: str, sentences: int, size: int, device: str):
 def main() -> None:
     parser = benchmarks.options(__doc__)
     parser.add_argument("data", help="data-bin folder of a translation corpus")
-    parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en")
+    parser.add_argument("--arch", default="kernel_transformer_iwslt_de_en", choices=ARCHITECTURES, metavar="ARCH")
     parser.add_argument("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])
     parser.add_argument("--subset", default="test")
-    parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=20, help="words of every hypothesis")
-    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--sentences", type=positive_int, default=64)
+    parser.add_argument("--batch-size", type=positive_int, default=32)
+    parser.add_argument("--length", type=positive_int, default=20, help="words of every hypothesis")
+    parser.add_argument("--beam", type=positive_int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     if not os.path.isdir(args.data):
         parser.error(f"data folder {args.data} not found")
+    with one_line_errors():
+        splits = Corpus.at(args.data).splits()
+    if args.subset not in splits:
+        parser.error(f"--subset {args.subset} is not in {args.data}; it has {', '.join(splits)}")
     if args.out:
         benchmarks.check(args.out)
     torch.set_num_threads(args.threads or torch.get_num_threads())

@@ -18,6 +18,7 @@ import benchmarks
 import torch
 
 from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels.errors import positive_int
 from fairseq_kernels.fused.matrix_products import word_blocks
 from fairseq_kernels.kernels import PAPER_KERNELS
 from fairseq_kernels.kernels.spec import parse_kernels
@@ -98,11 +99,8 @@ def main() -> None:
     parser = benchmarks.options(__doc__)
     parser.add_argument("--only", nargs="+", metavar="KERNELS", help="these mixtures")
     for name, default in (("tokens", 1024), ("words", 30_000), ("dim", 512)):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+        parser.add_argument(f"--{name}", type=positive_int, default=default, help=f"default: {default}")
     args = parser.parse_args()
-    for name in ("tokens", "words", "dim", "rounds"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} {getattr(args, name)} is not allowed: give 1 or more")
     torch.set_num_threads(args.threads or torch.get_num_threads())
     torch.manual_seed(1)
     try:

@@ -20,6 +20,7 @@ from torch import nn
 
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
 from fairseq_kernels.analysis.plotting import file_pyplot
+from fairseq_kernels.errors import positive_int
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 LEARNING_RATE = 1e-3
@@ -264,17 +265,14 @@ def sweep_settings(axis: str, tokens: int, words: int, dim: int) -> Dict[Setting
 def main() -> None:
     parser = benchmarks.options(__doc__, "folder for the plots and output_layer.json, which gets the record")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these implementations alone, at one size")
-    parser.add_argument("--tokens", type=int, default=4096, help="N for --only (the table has its own)")
-    parser.add_argument("--words", type=int, default=30_000, help="V")
-    parser.add_argument("--dim", type=int, default=512, help="d")
+    parser.add_argument("--tokens", type=positive_int, default=4096, help="N for --only (the table has its own)")
+    parser.add_argument("--words", type=positive_int, default=30_000, help="V")
+    parser.add_argument("--dim", type=positive_int, default=512, help="d")
     parser.add_argument("--sweep", action="store_true", help="also measure against K, V and N, and plot")
-    parser.add_argument("--steps", type=int, default=3, help="steps a round, after one to warm up")
+    parser.add_argument("--steps", type=positive_int, default=3, help="steps a round, after one to warm up")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
     args = parser.parse_args()
-    for name in ("tokens", "words", "dim", "rounds", "steps"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} {getattr(args, name)} is not allowed: give 1 or more")
     if args.out:
         benchmarks.check(args.out / "output_layer.json")
     comparisons = COMPARISONS + (ON_CUDA if args.device != "cpu" else [])

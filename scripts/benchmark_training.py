@@ -26,6 +26,7 @@ from pathlib import Path
 import benchmarks
 import torch
 
+from fairseq_kernels.errors import positive_int
 from fairseq_kernels.layer_names import CRITERIONS
 
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
@@ -108,12 +109,12 @@ def main() -> None:
     parser = benchmarks.options(__doc__)
     parser.add_argument("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
     parser.add_argument("--optimizers", nargs="+", default=["adam"], help="for every row: adam, fused_adamw, ...")
-    parser.add_argument("--words", nargs="+", type=int, default=[12_800, 30_000], help="vocabularies of random words")
+    parser.add_argument("--words", nargs="+", type=positive_int, default=[12_800, 30_000], help="V of random text")
     parser.add_argument("--data", help="data-bin folder, in the place of random words")
-    parser.add_argument("--dim", type=int, default=512, help="of embeddings, LSTM and contexts")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=35)
-    parser.add_argument("--steps", type=int, default=5, help="steps a round, after one to warm up")
+    parser.add_argument("--dim", type=positive_int, default=512, help="of embeddings, LSTM and contexts")
+    parser.add_argument("--batch-size", type=positive_int, default=32)
+    parser.add_argument("--length", type=positive_int, default=35)
+    parser.add_argument("--steps", type=positive_int, default=5, help="steps a round, after one to warm up")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="", choices=["", "fp16", "amp"])
     args = parser.parse_args()

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Callable, Dict, Optional, Tuple
 
 from fairseq_kernels.analysis.measurement import measured, provenance
-from fairseq_kernels.errors import CommandParser, one_line_errors
+from fairseq_kernels.errors import CommandParser, one_line_errors, positive_int
 from fairseq_kernels.experiments.results import append, load
 
 
 def options(description: str, out: str = "JSON file, gets the record after its others") -> CommandParser:
     """A parser with the options of all; ``out`` is the help of --out."""
     parser = CommandParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, help="threads of torch on the CPU (default: torch's own choice)")
+    parser.add_argument("--rounds", type=positive_int, default=3)
+    parser.add_argument("--threads", type=positive_int, help="of torch on the CPU (default: torch's own choice)")
     parser.add_argument("--out", type=Path, help=out)
     return parser
 

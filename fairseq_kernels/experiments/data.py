@@ -102,9 +102,16 @@ class Corpus:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Of the names and contents of files in a folder."""
+    """Of the names and contents of files in a folder.
+
+    Raises:
+        ValueError: one can't be read.
+    """
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(path.name.encode())
-        digest.update(path.read_bytes())
+        try:
+            digest.update(path.read_bytes())
+        except OSError as error:
+            raise ValueError(f"{path} can't be read ({error.strerror}); make the data-bin again") from None
     return digest.hexdigest()[:12]

@@ -16,7 +16,7 @@ import torch
 from ..analysis.bleu import sacrebleu_of
 from ..analysis.model_state import load
 from ..errors import CommandParser, explanation, one_line_errors
-from .commands import Failed, call, output_to
+from .commands import Failed, Refused, call, output_to
 from .data import KINDS, Corpus
 from .profiles import option_value
 from .training import check_words, parse_before_fairseq
@@ -130,8 +130,12 @@ def run(command: Callable, parser: Callable, arguments: List[str], log: Path) ->
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Failed(f"another process is writing {log}; wait for it") from None
-        with output_to(part, "w"):
-            call(main, arguments, part)
+        try:
+            with output_to(part, "w"):
+                call(main, arguments, part)
+        except Refused as error:  # the log says no more
+            part.unlink()
+            raise Failed(str(error).removesuffix(f" (log: {part})")) from None
         yield part.read_text(encoding="utf-8", errors="replace")
         part.replace(log)
 

@@ -205,7 +205,7 @@ class Run:
             if name.startswith("pi_")
         ]
         threads = os.environ.get("OMP_NUM_THREADS", "")
-        origin = provenance(int(threads) if threads.isdigit() else None)
+        origin = provenance(int(threads) if threads.isdecimal() else None)
         origin.update(begun, updates=max(valid["loss"]))
         last = load(self.folder / "checkpoint_last.pt")  # knows how long it took in all, interruptions left out
         origin["seconds"] = round(float(last["extra_state"]["previous_training_time"]), 1)

@@ -133,8 +133,8 @@ def main() -> None:
         sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
     except (Failed, ValueError) as error:
         message = str(error)
-        begun = any(args.save_dir.glob("checkpoint*")) or read_curves(log, "train_inner")
-        if isinstance(error, Refused) and new and not begun:
+        begun = any(args.save_dir.glob("checkpoint*")) or log.is_file() and read_curves(log, "train_inner")
+        if isinstance(error, (Refused, ValueError)) and new and not begun:
             message = message.removesuffix(f" (log: {log})")
             shutil.rmtree(args.save_dir)
         sys.exit(f"{program}: error: {message}")

@@ -167,7 +167,7 @@ def cores() -> int:
 def threads_of(jobs: int) -> int:
     """Of a training: an equal part of the cores where OMP_NUM_THREADS doesn't say."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) else max(1, cores() // jobs)
+    return int(given) if given.isdecimal() and int(given) else max(1, cores() // jobs)
 
 
 def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED) -> Optional[Sequence[str]]:
@@ -285,7 +285,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
     args.program = parser.prog
     args.rows, seeds = (" ".join(words).split() for words in (args.rows, args.seeds or ["1"]))
-    if not (seeds and all(seed.isdigit() and 0 < int(seed) < SEEDS for seed in seeds)):
+    if not (seeds and all(seed.isdecimal() and 0 < int(seed) < SEEDS for seed in seeds)):
         parser.error(f"--seeds {' '.join(seeds)} is not allowed: give integers from 1 to {SEEDS - 1}, as --seeds 1 2 3")
     args.seeds = list(dict.fromkeys(map(int, seeds)))
     if args.jobs < 0:

@@ -68,3 +68,16 @@ def test_a_damaged_file_is_told_before_the_measurement(script, tmp_path):
     result = run(script, *SMALL, "--out", out)
     assert result.returncode and not result.stdout
     assert "output_layer.json is damaged" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (("--subset", "tset"), "--subset tset is not in "),
+        (("--rounds", "0"), "argument --rounds: '0' is not a whole number from 1 to"),
+        (("--arch", "kernel_transfomer"), "did you mean kernel_transformer?"),
+    ],
+)
+def test_wrong_options_of_decoding(options, said, mt_data):
+    result = run("benchmark_decoding.py", mt_data, *options)
+    assert result.returncode == 2 and said in result.stderr and len(result.stderr.splitlines()) == 1

@@ -1,6 +1,7 @@
 """Mistakes that users make end in one clear line and a non-zero exit, not in a traceback."""
 
 import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -46,12 +47,22 @@ OPTIONS = {
         for option, value, least in (
             *(("--tokens-per-sample", 0, 1), ("--decoder-layers", 0, 1), ("--batch-size", -8, 1)),
             *(("--max-update", -1, 0), ("--warmup-updates", -1, 0), ("--update-freq", 0, 1)),
+            *(("--distributed-world-size", 0, 1), ("--log-interval", 0, 1), ("--num-workers", -1, 0)),
+        )
+    },
+    **{
+        f"{option} {value}": ((option, value), [f"{option} {value} is not allowed: give {allowed}"])
+        for option, value, allowed in (
+            *(("--dropout", 1.5, "at most 1"), ("--seed", 1 << 32, "at most 4294967295")),
+            *(("--clip-norm", math.nan, "a number"), ("--stop-time-hours", math.nan, "a number")),
+            ("--batch-size", 10**20, "at most 2147483647"),
         )
     },
     **{
         option: ((option, value), [f"{option} has no meaning with --output-layer kernels", f"--output-layer {layer}"])
         for option, value, layer in (("--epsilon", 0.1, "spherical"), ("--senses", "2x", "kerbs"))
     },
+    "betas": (("--optimizer", "fused_adamw", "--adam-betas", "(9,9)"), ["Invalid beta parameter", "--adam-betas"]),
     "a parameter of no component": (("--kernels", "lin", "--kernel-params", "log.p=3"), ["'log.p'", "add log"]),
 }
 # further training of a saved mixture "2xlin,log"
@@ -118,9 +129,17 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         "not a checkpoint": (("eval_lm", lm_data, "--path", scratch / "text.pt", *EVALUATION), ["checkpoint"]),
         "environment": (lm_training(lm_data, next(folders)), ["FAIRSEQ_KERNELS_ONEDNN=x is not allowed", "0 or 1"]),
         "monolingual data for translation": (mt_training(lm_data, next(folders)), ["no parallel text"]),
+        "no sentence fits": (mt_training(mt_data, next(folders), "--max-tokens", 1), ["no sentence", "--max-tokens"]),
+        "a program as a setting": (
+            lm_training(lm_data, next(folders), "--adam-betas", f"__import__('os').mkdir('{scratch}/code-ran')"),
+            ["is not allowed", "a list of numbers as (0.9,0.98)"],
+        ),
+        "divergence": (lm_training(lm_data, next(folders), "--lr", 1e38), ["the training diverged", "lower --lr"]),
+        "torchrun's rank": (lm_training(lm_data, next(folders)), ["WORLD_SIZE=2 with RANK=2 is not allowed"]),
     }
     assert list(commands) == MISTAKES
-    variables = {"environment": {"FAIRSEQ_KERNELS_ONEDNN": "x"}}
+    torchrun = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "2"}
+    variables = {"environment": {"FAIRSEQ_KERNELS_ONEDNN": "x"}, "torchrun's rank": torchrun}
     return {
         name: (later(*command, environment=variables.get(name, {})), said) for name, (command, said) in commands.items()
     }
@@ -132,7 +151,8 @@ MISTAKES = [
     *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
     *("criterion on transformer", "base layers", "no data", "no translation data", "no data to evaluate on"),
     *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
-    *("environment", "monolingual data for translation"),
+    *("environment", "monolingual data for translation", "no sentence fits", "a program as a setting", "divergence"),
+    "torchrun's rank",
 ]
 
 
@@ -153,6 +173,7 @@ def test_refused_trainings_leave_the_checkpoint_alone(mistakes, scratch, mixture
     checkpoints = list(scratch.glob(f"*/{mixture_lm.last.name}"))
     assert len(checkpoints) == len(RESUMING) + 1
     assert all(checkpoint.read_bytes() == mixture_lm.last.read_bytes() for checkpoint in checkpoints)
+    assert not (scratch / "code-ran").exists()
 
 
 def test_missing_data_as_a_program(tmp_path):
@@ -247,6 +268,15 @@ def test_a_python_that_lacks_something(lm_data, bare):
         code, out, err = script(name, lm_data, "--kernels=lin", PYTHON_BIN=str(bare))
         assert code == 2 and f"{bare} has no fairseq torch{further}: run scripts/setup.sh" in err and not out
         assert err.count("\n") == 1
+
+
+def test_data_that_cannot_be_read(lm_data, tmp_path):
+    """Are named before there is a folder."""
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    (data / "train.bin").unlink()
+    (data / "train.bin").symlink_to("nowhere")
+    code, out, err = script("train_lm", data, "--save-dir", tmp_path / "new")
+    assert code == 1 and f"{data}/train.bin can't be read (No such file" in err and not (tmp_path / "new").exists()
 
 
 def test_threads(lm_data, tmp_path):
