@@ -323,7 +323,7 @@ def test_threads(lm_data, tmp_path):
         (["grid_search", "{lm}", "--kernels=log"], ["unknown option --kernels; did you mean --kernel?"]),
         (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
         (
-            ["report", "--tables", "table1", "--markdown", "/dev/null", "--html", "{tmp}/a"],
+            ["report", "--publish", "--tables", "table1", "--markdown", "/dev/null", "--html", "{tmp}/a"],
             ["/dev/null: is no file; give files that"],
         ),
         (["report", "--reslts", "{tmp}"], ["report.sh: error: unknown option --reslts; did you mean --results?"]),
