@@ -86,7 +86,7 @@ fi
 
 log=$ROOT/.venv.log
 : >"$log" || die "can't write $log; call from a clone that you may write to"
-trap 'echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
+trap 'kill $(jobs -p) 2>/dev/null; echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
 step() {
     local title=$1 start=$SECONDS; shift
     printf 'setup.sh: %s ... ' "$title"
@@ -94,20 +94,48 @@ step() {
     echo "$((SECONDS - start)) s"
 }
 
-install_fairseq() {
-    local release=fairseq-fixed==0.12.3.1 files=$VENV/fairseq source
-    rm -rf "$files"
-    "$PY" -m pip download --no-deps --no-build-isolation --dest "$files" $release || return
-    source=$(cd "$files" && echo fairseq*)
+FAIRSEQ=fairseq-fixed==0.12.3.1
+wheels=$VENV/wheels
+
+# Builds fairseq's wheel beside the other installations: without the extensions that are left out it needs no torch, but
+# its setup.py imports one.
+build_fairseq() {
+    local source
+    rm -rf "$wheels"
+    mkdir -p "$wheels/torch/utils" && touch "$wheels/torch/__init__.py" "$wheels/torch/utils/__init__.py"
+    echo 'from setuptools import Extension as CppExtension
+from setuptools.command.build_ext import build_ext as BuildExtension' >"$wheels/torch/utils/cpp_extension.py"
+    export PYTHONPATH=$wheels
+    unset CUDA_HOME
+    "$PY" -m pip download --no-deps --no-build-isolation --dest "$wheels" "$FAIRSEQ" || return
+    source=$(cd "$wheels" && echo fairseq*)
     if [[ $source == *.tar.gz ]]; then  # no wheel for this Python
-        tar -xzf "$files/$source" -C "$files" || return
-        source=$files/${source%.tar.gz}
+        tar -xzf "$wheels/$source" -C "$wheels" || return
+        source=$wheels/${source%.tar.gz}
         # this release's second list of extensions is the torch ones
-        sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$source/setup.py" >"$files/setup.py" || return
-        mv "$files/setup.py" "$source"
-        (unset CUDA_HOME && "$PY" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$files" "$source") || return
+        sed '/^extensions\.extend(/,/^)/d; /"torchaudio/d' "$source/setup.py" >"$wheels/setup.py" || return
+        mv "$wheels/setup.py" "$source"
+        printf '[build_ext]\nparallel = 4\n' >>"$source/setup.cfg"
+        "$PY" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$wheels" "$source"
     fi
-    pip_install --find-links "$files" --only-binary fairseq-fixed $release && rm -r "$files"
+}
+
+# Installs the package, and what it and its recipes need but for torch and fairseq.
+install_package() {
+    pip_install --no-deps -e . && "$PY" -c '
+from importlib.metadata import requires
+from packaging.requirements import Requirement
+
+for line in map(Requirement, requires("fairseq_kernels")):
+    if line.marker and any(line.marker.evaluate({"extra": extra}) for extra in ("recipes", "tables", "search", "test")):
+        line.marker = None
+        print(line)
+' >"$VENV/requirements.txt" && pip_install -r "$VENV/requirements.txt"
+}
+
+install_fairseq() {
+    wait "$building" || { cat "$VENV/fairseq.log"; return 1; }
+    pip_install --find-links "$wheels" --only-binary fairseq-fixed "$FAIRSEQ" && rm -r "$wheels"
 }
 
 # Shows that all is there, and leaves its bytecode, without which every command takes seconds longer to start.
@@ -129,10 +157,13 @@ echo "setup.sh: Python $version, $TORCH into $VENV (log: $log); a first call tak
 if "$PY" -m pip show -q fairseq 2>/dev/null; then
     die "$VENV has a fairseq of your own; to use it as it is, set PYTHON_BIN=$PY; to have another, remove $VENV"
 fi
-step "build tools" pip_install "setuptools>=64" packaging cython numpy
+# a setuptools that makes wheels, and that no torch wants to replace while fairseq is built
+step "build tools" pip_install "setuptools>=77.0.3,<82" packaging cython numpy
+building=
+has fairseq-fixed || { build_fairseq >"$VENV/fairseq.log" 2>&1 & building=$!; }
 has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
-has fairseq-fixed || step "fairseq" install_fairseq
-step "the package" pip_install -e '.[recipes,tables,search,test]'
+step "the package" install_package
+[ -z "$building" ] || step "fairseq" install_fairseq  # what remains of its compilation
 step "a first import" first_import
 printf '%s\n' "$made_from" "$TORCH" >"$stamp"
 echo "setup.sh: done"
