@@ -194,9 +194,12 @@ def resume(cfg, trainer, **options):
     """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
 
     Raises:
-        SystemExit: without an error: the training is finished.
+        SystemExit: without an error: the training is finished. One line: an option that the output layer can't have.
     """
-    warn_of_criterion(getattr(trainer.task, "output_layer_name", None), trainer.cfg.criterion._name)
+    layer = getattr(trainer.task, "output_layer_name", None)
+    warn_of_criterion(layer, trainer.cfg.criterion._name)
+    if layer == "kerbs" and trainer.cfg.ema.store_ema:
+        raise mistake("--store-ema doesn't fit --output-layer kerbs, whose senses move between words; leave it out")
     folder, suffix, path = Path(cfg.save_dir), trainer.checkpoint_suffix, None
     if cfg.restore_file == "checkpoint_last.pt" and any(folder.glob("checkpoint*.pt")):
         path = newest(folder)

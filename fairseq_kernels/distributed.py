@@ -104,7 +104,16 @@ def with_plugin(main, parent: int, cfg, **kwargs) -> None:
 
     if os.getpid() != parent:
         log_as_fairseq(logging.getLogger().level)
-    main(cfg, **kwargs)
+    try:
+        main(cfg, **kwargs)
+    except KeyError as error:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if error.args != (metric,):
+            raise
+        raise mistake(
+            f"--best-checkpoint-metric {metric} is nothing that validation measures; the last line of the log with "
+            "'valid' has what it measures: loss or ppl, say"
+        ) from error
 
 
 def errors_raised(main, cfg, **kwargs) -> None:

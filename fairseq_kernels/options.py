@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from fairseq import options
 
+from .compat import evaluated
 from .errors import mistake, short_errors
 
 fairseq_parse = options.parse_args_and_arch
@@ -33,7 +34,9 @@ def install() -> None:
 def parse_args_and_arch(parser: ArgumentParser, *args, **how):
     short_errors(parser)
     parsed = fairseq_parse(parser, *args, **how)
-    check_numbers(parsed[0] if isinstance(parsed, tuple) else parsed)
+    args = parsed[0] if isinstance(parsed, tuple) else parsed
+    check_numbers(args)
+    check_betas(getattr(args, "adam_betas", None))
     return parsed
 
 
@@ -48,3 +51,17 @@ def check_numbers(args: Namespace) -> None:
             if isinstance(number, (int, float)) and not least <= number <= most:  # nan is in no bounds
                 near = f"{least} or more" if number < least else f"at most {most}" if number > most else "a number"
                 raise mistake(f"--{name.replace('_', '-')} {number} is not allowed: give {near}")
+
+
+def check_betas(given) -> None:
+    """
+    Raises:
+        SystemExit: one line: they are no pair of numbers that Adam takes. fairseq's own Adam takes any.
+    """
+    try:
+        betas = evaluated(given) if isinstance(given, str) else given
+        fits = betas is None or [0 <= beta < 1 for beta in betas] == [True, True]
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise mistake(f"--adam-betas {given} is not allowed: give two numbers from 0 to below 1, as '(0.9, 0.98)'")

@@ -35,7 +35,7 @@ from .commands import Failed, last_line
 from .data import Corpus
 from .files import check_folder
 from .profiles import load_profile, option_value, profiles
-from .runs import Run
+from .runs import Run, check_extra
 from .searched import SEARCHED, add_searched, key, load_searched
 from .step import free_device, say
 from .tables import ROOT, checkout
@@ -121,6 +121,7 @@ class Search:
 
     Raises:
         ValueError: the study is there already, with other settings.
+        SystemExit: fairseq-train refuses the options after ``--``.
     """
 
     def __init__(self, args: argparse.Namespace, corpus: Corpus, grid: Grid, storage: "optuna.storages.RDBStorage"):
@@ -128,6 +129,7 @@ class Search:
         self.key = key(corpus.name, args.profile, args.kernel)
         self.points = math.prod(len(values) for values in grid.values())
         self.stopping = threading.Event()
+        check_extra(args.extra, [self.training({name: values[0] for name, values in grid.items()})])
         self.study = optuna.create_study(
             storage=storage,
             study_name=args.study or self.key,

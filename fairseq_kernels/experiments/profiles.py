@@ -1,6 +1,7 @@
 """The profiles ``configs/{lm,mt}/PROFILE.yaml``, which fairseq-hydra-train reads too, as fairseq-train's arguments."""
 
 import shlex
+from argparse import Namespace
 from typing import Dict, List, Optional, Sequence
 
 import yaml
@@ -93,28 +94,32 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
     return [*words, *options]
 
 
-def understood(arguments: str) -> Dict:
-    """What fairseq-train understands by its arguments, defaults included, but for those that change no training; empty
-    where it refuses them."""
+def parsed(arguments: Sequence[str]) -> Namespace:
+    """What fairseq-train makes of its arguments, defaults included.
+
+    Raises:
+        SystemExit: one line: it refuses them.
+    """
     from fairseq import options
-    from fairseq.models import ARCH_MODEL_REGISTRY
 
     from .. import fairseq_plugin  # noqa: F401  (registers the models)
 
+    return options.parse_args_and_arch(options.get_training_parser(), list(arguments))
+
+
+def understood(arguments: str) -> Dict:
+    """What fairseq-train understands by its arguments, but for those that change no training; empty where it refuses
+    them."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
     # the fused AdamW makes adam's steps
     words = ["DATA", *("adam" if word == "fused_adamw" else word for word in shlex.split(arguments))]
-    parser = options.get_training_parser()
-    parser.error = refuse
     try:
-        values = vars(options.parse_args_and_arch(parser, words))
+        values = vars(parsed(words))
     except (ValueError, SystemExit, LookupError, RuntimeError):  # fairseq raises all kinds
         return {}
     model = ARCH_MODEL_REGISTRY[values["arch"]].__name__
     return {**{name: str(value) for name, value in values.items() if name not in INDIFFERENT}, "model": model}
-
-
-def refuse(message: str) -> None:
-    raise ValueError(message)
 
 
 def difference(known: str, wanted: str) -> str:

@@ -23,7 +23,7 @@ from .commands import Failed, last_line
 from .data import Corpus
 from .evaluation import EVALUATIONS
 from .files import read_json, write_json
-from .profiles import difference, fairseq_arguments, option_value
+from .profiles import difference, fairseq_arguments, option_value, parsed
 
 PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
@@ -250,3 +250,14 @@ def curves(training: Curves, valid: Curves) -> Dict[str, Curves]:
     """Perplexity in training and validation, and mixture weights in training, by update."""
     weights = {name: curve for name, curve in training.items() if name.startswith("pi_") and "variance" not in name}
     return {"train": {"ppl": training.get("ppl", {})}, "valid": {"ppl": valid.get("ppl", {})}, "weights": weights}
+
+
+def check_extra(extra: Sequence[str], runs: Sequence[Run]) -> None:
+    """Asks fairseq before the first training, where there are options after ``--``.
+
+    Raises:
+        SystemExit: one line: fairseq-train refuses them.
+    """
+    for run in runs if extra else ():
+        if not isinstance(run, UnigramRun):
+            parsed(["DATA", *shlex.split(run.arguments())])

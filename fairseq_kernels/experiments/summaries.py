@@ -164,7 +164,8 @@ def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path)
 
 
 def baseline_of(table: tables.Table, names: Iterable[str]) -> str:
-    return next((name for name in (*BASELINES, table.rows[0].name) if name in names), "")
+    candidates = (*BASELINES, table.rows[0].name) if table.compared else ()
+    return next((name for name in candidates if name in names), "")
 
 
 def bleu_tests(measured: pandas.DataFrame, baseline: str, folder: Path) -> Dict[str, float]:

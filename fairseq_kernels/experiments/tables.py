@@ -49,7 +49,8 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
-    (``runs.MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows."""
+    (``runs.MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows; ``compared``
+    says whether rows are compared with a baseline."""
 
     name: str
     title: str
@@ -58,6 +59,7 @@ class Table:
     note: str = ""
     measures: Tuple[str, ...] = ()
     split: str = "test"
+    compared: bool = True
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
         """The rows of these names; all if none are given.
@@ -87,8 +89,8 @@ def load_table(name: str) -> Table:
         options = tuple(shlex.split(row.pop("options", "")))
         further = {profile: tuple(shlex.split(text)) for profile, text in row.pop("profile_options", {}).items()}
         rows.append(Row(options=options, profile_options=further, **row))
-    measures, split = tuple(content.get("measures", ())), content.get("split", "test")
-    return Table(name, content["title"], content["source"], tuple(rows), content.get("note", ""), measures, split)
+    content.update(rows=tuple(rows), measures=tuple(content.get("measures", ())))
+    return Table(name, **content)
 
 
 def names() -> List[str]:

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import math
 import os
 import shlex
 import shutil
@@ -20,7 +21,7 @@ from ..errors import CommandParser, one_line_errors
 from .commands import USER_DIR, Failed, Refused, call, output_to
 from .data import KINDS, Corpus
 from .files import read_json, write_json
-from .profiles import fairseq_arguments, profiles
+from .profiles import fairseq_arguments, parsed, profiles
 from .progress import Progress, shown
 
 LOCK = "lock"  # in a training's folder, held by the process that trains
@@ -118,6 +119,7 @@ def main() -> None:
             raise ValueError(f"{args.data} is {KINDS[corpus.kind]}; scripts/train_{corpus.kind}.sh trains on it")
         arguments = command(corpus, args.profile, options, args.save_dir)
     if args.dry_run:
+        parsed(arguments)
         print(shlex.join(["fairseq-train", *arguments, "--user-dir", USER_DIR]))
         return
     log, new = args.save_dir / "train.log", not args.save_dir.exists()
@@ -144,6 +146,11 @@ def main() -> None:
     perplexity = read_curves(log, "valid").get("ppl", {})
     if perplexity:
         update, value = list(perplexity.items())[-1]
+        if not math.isfinite(value):
+            sys.exit(
+                f"{program}: error: the training diverged: valid perplexity {value} after {update:,} updates; start "
+                f"anew in another --save-dir with a lower --lr or --clip-norm (log: {log})"
+            )
         print(f"valid perplexity {value:.1f} after {update:,} updates (log: {log})")
 
 

@@ -24,7 +24,7 @@ from .commands import last_line
 from .data import KINDS, Corpus
 from .files import check_folder, exclusive
 from .profiles import profiles
-from .runs import Run, UnigramRun
+from .runs import Run, UnigramRun, check_extra
 from .searched import SEARCHED, row_options, searched_entry
 from .step import Step, say, write_plan
 from .tables import RESULTS, Row, Table, checkout, load_table
@@ -193,6 +193,7 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
 
     Raises:
         ValueError: of the data, of what searches have found, of files with results, or there is no Snakemake.
+        SystemExit: one line: fairseq-train refuses the options after ``--``.
     """
     if importlib.util.find_spec("snakemake") is None:
         raise ValueError("tables need Snakemake: pip install '.[tables]' in a clone")
@@ -215,6 +216,7 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
                 run = run_of(row, corpus, seed, args)
                 own = corpus.kind == "lm" and not row.unigram and "--stock" not in row.options
                 steps += [Step(table, row, run, measures if own else {}, args.results)] if run else []
+    check_extra(args.extra, [step.run for step in steps])
     for option, folder in (("--results", args.results), ("--save-dir", args.save_dir)):
         check_folder(f"{option} {folder}", folder)
     return steps
@@ -306,7 +308,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def end(program: str, failed: Collection[str]) -> None:
     """Ends the program with an error where something has failed."""
     if failed:
-        sys.exit(f"{program}: failed: {'; '.join(failed)}; the same command tries these again")
+        sys.exit(f"{program}: failed: {'; '.join(failed)}; when that is mended, the same command tries these again")
 
 
 def main() -> None:

@@ -62,7 +62,11 @@ OPTIONS = {
         option: ((option, value), [f"{option} has no meaning with --output-layer kernels", f"--output-layer {layer}"])
         for option, value, layer in (("--epsilon", 0.1, "spherical"), ("--senses", "2x", "kerbs"))
     },
-    "betas": (("--optimizer", "fused_adamw", "--adam-betas", "(9,9)"), ["Invalid beta parameter", "--adam-betas"]),
+    **{
+        f"--adam-betas {betas}": (("--adam-betas", betas), [f"--adam-betas {betas} is not allowed: give two numbers"])
+        for betas in ("(9,9)", "5")
+    },
+    "best": (("--best-checkpoint-metric", "foo"), ["--best-checkpoint-metric foo is nothing", "loss or ppl"]),
     "a parameter of no component": (("--kernels", "lin", "--kernel-params", "log.p=3"), ["'log.p'", "add log"]),
 }
 # further training of a saved mixture "2xlin,log"
@@ -132,7 +136,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         "no sentence fits": (mt_training(mt_data, next(folders), "--max-tokens", 1), ["no sentence", "--max-tokens"]),
         "a program as a setting": (
             lm_training(lm_data, next(folders), "--adam-betas", f"__import__('os').mkdir('{scratch}/code-ran')"),
-            ["is not allowed", "a list of numbers as (0.9,0.98)"],
+            ["--adam-betas", "is not allowed: give two numbers"],
         ),
         "divergence": (lm_training(lm_data, next(folders), "--lr", 1e38), ["the training diverged", "lower --lr"]),
         "torchrun's rank": (lm_training(lm_data, next(folders)), ["WORLD_SIZE=2 with RANK=2 is not allowed"]),
@@ -291,6 +295,7 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{lm}", "--optimizer", "adm", "--save-dir", "{tmp}/a"], ["'adm'", "did you mean adam?"]),
         (["train_lm", "{lm}", "--kernel-params", "log.q=2", "--save-dir", "{tmp}/a"], ["unknown kernel", "log.q"]),
         (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
+        (["train_lm", "{lm}", "--max-updat", "5", "--dry-run", "--save-dir", "{tmp}/a"], ["did you mean --max-upd"]),
         (["train_lm", "{lm}"], ["--save-dir"]),
         (["train_lm", "{lm}", "--save-dir", ""], ["--save-dir", "is empty"]),
         (
@@ -316,6 +321,8 @@ def test_threads(lm_data, tmp_path):
         (["table", "table1", "{lm}", "--rows", "lin", "--rows", "nil"], ["'nil'", "unigram"]),
         (["table", "table1", "{lm}", "--seeds", "1", "4294967296"], ["--seeds 1 4294967296", "1 to 4294967295"]),
         (["table", "table1", "{lm}", "--rows", "lin", "--results", "/dev/null"], ["--results /dev/null can't be wr"]),
+        (["table", "table1", "{lm}", "--save-dir", "{tmp}/a", "--", "--max-updat", "5"], ["did you mean --max-upd"]),
+        (["grid_search", "{lm}", "--kernel", "log", "--", "--dropuot", "0"], ["--dropuot; did you mean --dropout?"]),
         (["table", "table1", "{lm}", "{lm}"], ["two corpora are called "]),
         (["train_lm", "--kernels", "lin", "{lm}", "--save-dir", "{tmp}/a"], ["lin is not found; give DATA first"]),
         (["train_lm", "{lm}", "--profile", "cqu", "--save-dir", "{tmp}/a"], ["'cqu'; did you mean cpu?"]),

@@ -171,6 +171,7 @@ MISTAKES = {
     "input": (("--kerbs-input", "tied"), "--kerbs-input tied"),
     "sizes": (("--kerbs-input", "prior", "--decoder-out-embed-dim", 8), "16 and 8"),
     "kernels": (("--kernels", "log"), "--kernels has no meaning"),
+    "average": (("--store-ema",), "--store-ema doesn't fit --output-layer kerbs"),
     "epsilon": (("--epsilon", 0.1), "--epsilon has no meaning with --output-layer kerbs; leave it out"),
 }
 

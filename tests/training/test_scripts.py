@@ -107,6 +107,12 @@ def test_all_words_are_evaluated(lm_data, tmp_path):
     assert code == 1 and "--path is not allowed; give the checkpoint after DATA" in err
 
 
+def test_a_training_that_diverges_is_no_success(lm_data, tmp_path):
+    diverging = ["--lr", 1e30, "--clip-norm", 0, "--max-update", 2]
+    code, out, err = script("train_lm", lm_data, "--profile", "cpu", *diverging, "--save-dir", tmp_path / "a")
+    assert code == 1 and "the training diverged" in err and "lower --lr" in err, out + err
+
+
 def test_two_evaluations_at_once(lm_data, mixture_lm, tmp_path):
     checkpoint = shutil.copy(mixture_lm.last, tmp_path / "model.pt")
     with open(f"{checkpoint}.test.log.part", "w") as other:
