@@ -15,6 +15,7 @@ import sys
 
 import pytest
 from fairseq_commands import SIZES, USER_DIR
+from forked_python import forked_python
 from preparations import write
 
 from fairseq_kernels.experiments import workflow
@@ -107,6 +108,8 @@ def test_command(document, line, folder, monkeypatch):
     added = ["--help"] if line.startswith(HELP) else ADDED[begins[0]] if begins else []
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
+    if TABLE in begins:  # test_interruptions has tables of a Python that nothing has prepared
+        environment["PYTHON_BIN"] = forked_python()
     command = ["bash", "-c", f"{line} {shlex.join(added)}"]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
