@@ -40,6 +40,10 @@ BITEXT = "tests/data_prep/test_prepare_bitext.py -k '{}'"
 SWITCHBOARD = "tests/data_prep/test_prepare_swb.py -k '{}'"
 TOY = "tests/data_prep/test_toy_german.py -k '{}'"
 CLOSE_WORDS = "tests/analysis/test_disambiguation.py -k '{}'"
+FILES = "tests/options/test_wrong_files.py -k '{}'"
+ERRORS = "tests/options/test_errors.py -k '{}'"
+MODELS_TRAINED = "tests/training/test_fairseq_lm.py -k '{}'"
+SCRIPTS = "tests/training/test_scripts.py -k '{}'"
 
 BUGS = [
     # kernels
@@ -464,4 +468,60 @@ BUGS = [
     Bug("data-prep/toy_german.py", "len(pair[1].split()) + 1", "len(pair[1].split())", TOY.format("entropy")),
     Bug("data-prep/toy_german.py", "if source not in taken:", "if True:", TOY.format("everywhere or share")),
     Bug("data-prep/toy_german.py", "simple = third if person == 2 else base", "simple = base", TOY.format("sentences")),
+    # what takes the place of fairseq's functions, and wrong input
+    Bug("fairseq_kernels/compat.py", "VALUES = (ast.Expression, ast.Constant", "VALUES = (ast.AST, ast.Constant",
+        FILES.format("programs")),
+    Bug("fairseq_kernels/compat.py", "module.eval = evaluated", "pass", FILES.format("programs")),
+    Bug("fairseq_kernels/compat.py", "np.dtype, *numbers, *named", "np.dtype, *named", FILES.format("numpy")),
+    Bug(ANALYSIS + "model_state.py", "if file.testzip():", "if False:", FILES.format("test_checkpoint")),
+    Bug(ANALYSIS + "model_state.py", "return len(history), history", "return 0, history", TABLES.format("later_start")),
+    Bug("fairseq_kernels/checkpoints.py", 'obj["extra_state"]["early_stop"] = dict(early_stop())', "pass",
+        MODELS_TRAINED.format("what_else_ends")),
+    Bug("fairseq_kernels/checkpoints.py", "or 0 < cfg.patience <= early_stop()", "or 0 < cfg.patience < early_stop()",
+        MODELS_TRAINED.format("what_else_ends")),
+    Bug("fairseq_kernels/checkpoints.py", "or 0 < limits.stop_time_hours * 3600 <", "or 0 < 0 <",
+        MODELS_TRAINED.format("what_else_ends")),
+    Bug("fairseq_kernels/checkpoints.py", 'check_given("--restore-file",', "(lambda *_: None)(0,",
+        FILES.format("test_command")),
+    Bug("fairseq_kernels/checkpoints.py", "finish_epoch(cfg, trainer, state)\n        if", "if",
+        MODELS_TRAINED.format("plateau")),
+    Bug("fairseq_kernels/checkpoints.py", '"errno", None) in PASSING', '"errno", None) in ()', TABLES.format("passes")),
+    Bug("fairseq_kernels/checkpoints.py", "            refuse_options_of_others(cfg)", "            pass",
+        ERRORS.format("one_clear_line and epsilon")),
+    Bug("fairseq_kernels/checkpoints.py", "is_language_model != (kind is LanguageModelingTask)", "False",
+        FILES.format("test_command")),
+    Bug("fairseq_kernels/checkpoints.py", 'if layer == "kerbs" and trainer.cfg.ema.store_ema:', "if False:",
+        "tests/training/test_fairseq_kerbs.py -k one_clear_line"),
+    Bug("fairseq_kernels/options.py", "    check_numbers(args)\n", "", ERRORS.format("one_clear_line and clip")),
+    Bug("fairseq_kernels/options.py", "0 <= beta < 1", "0 <= beta", ERRORS.format("one_clear_line and betas")),
+    Bug("fairseq_kernels/options.py", "except (TypeError, ValueError):", "except ValueError:",
+        ERRORS.format("one_clear_line and betas")),
+    Bug("fairseq_kernels/distributed.py", "if error.args != (metric,):", "if True:",
+        ERRORS.format("one_clear_line and best")),
+    Bug("fairseq_kernels/distributed.py", '= "gloo", "legacy_ddp"', '= "gloo", "pytorch_ddp"',
+        MODELS_TRAINED.format("train_as_one")),
+    Bug("fairseq_kernels/distributed.py", "utils._broadcast_object_slow = broadcast_object", "pass",
+        MODELS_TRAINED.format("two_processes_go_on")),
+    Bug("fairseq_kernels/distributed.py", "if not cfg.checkpoint.no_save and not any(", "if False and not any(",
+        MODELS_TRAINED.format("without_an_update")),
+    Bug("fairseq_kernels/errors.py", r"GLOBAL (\S+)", r"NOTHING (\S+)",
+        FILES.format("test_checkpoint")),
+    Bug("fairseq_kernels/errors.py", "if option_string and self.namespace is namespace:", "if False:",
+        TEXT.format("second_file")),
+    Bug("fairseq_kernels/data_files.py", "if content.size != 12 * sentences:", "if False:", FILES.format("split")),
+    Bug("fairseq_kernels/data_files.py", "data.stat().st_size != ends[-1]", "False", FILES.format("split")),
+    Bug("fairseq_kernels/data_files.py", "most >= len(dictionary)", "most > len(dictionary)", FILES.format("split")),
+    Bug("fairseq_kernels/data_files.py", 'f"{prefix.name}[0-9]*.idx"', 'f"{prefix.name}.idx"',
+        FILES.format("later_files")),
+    Bug("fairseq_kernels/data_files.py", 'dataset_impl = "lazy"', "pass", FILES.format("older_fairseq")),
+    Bug("fairseq_kernels/data_files.py", "if len(self) == self.nspecial:", "if False:", FILES.format("dictionary")),
+    Bug(EXPERIMENTS + "training.py", "if not math.isfinite(value):", "if False:", SCRIPTS.format("diverges")),
+    Bug(EXPERIMENTS + "training.py", "        parsed(arguments)\n", "", ERRORS.format("a_script and dry-run")),
+    Bug(EXPERIMENTS + "workflow.py", "    check_extra(args.extra, [step.run for step in steps])\n", "",
+        ERRORS.format("a_script and table")),
+    Bug(EXPERIMENTS + "evaluation.py", "            check_words(corpus, Path(path))", "            pass",
+        SCRIPTS.format("finished")),
+    Bug(EXPERIMENTS + "evaluation.py", 'REFUSED += ("--prefix-size", "--score-reference")', "",
+        SCRIPTS.format("finished")),
+    Bug(EXPERIMENTS + "summaries.py", " if table.compared else ()", "", "tests/documents/test_readme.py"),
 ]  # fmt: skip
