@@ -138,13 +138,11 @@ install_fairseq() {
     pip_install --find-links "$wheels" --only-binary fairseq-fixed "$FAIRSEQ" && rm -r "$wheels"
 }
 
-# Shows that all is there, and leaves its bytecode, without which every command takes seconds longer to start.
+# first_import MODULE...: shows that they are there, and leaves their bytecode, without which every command takes seconds
+# longer to start.
 first_import() {
-    env -u PYTHONDONTWRITEBYTECODE "$PY" -W ignore -c '
-import fairseq_cli.train, fairseq_cli.generate, fairseq_cli.eval_lm, fairseq_cli.preprocess, torch._dynamo
-import matplotlib.pyplot, optuna, pandas, sacrebleu, sacremoses
-import fairseq_kernels.fairseq_plugin
-import snakemake'
+    env -u PYTHONDONTWRITEBYTECODE "$PY" -W ignore -c 'import importlib, sys
+for name in sys.argv[1:]: importlib.import_module(name)' "$@"
 }
 
 if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ] || ! "$PY" -m pip --version >/dev/null 2>&1; then
@@ -162,8 +160,10 @@ step "build tools" pip_install "setuptools>=77.0.3,<82" packaging cython numpy
 building=
 has fairseq-fixed || { build_fairseq >"$VENV/fairseq.log" 2>&1 & building=$!; }
 has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
+first_import torch._dynamo >>"$log" 2>&1 &  # beside the rest, as it takes seconds
 step "the package" install_package
 [ -z "$building" ] || step "fairseq" install_fairseq  # what remains of its compilation
-step "a first import" first_import
+step "a first import" first_import fairseq_cli.{train,generate,eval_lm,preprocess} torch._dynamo matplotlib.pyplot optuna \
+    pandas sacrebleu sacremoses fairseq_kernels.fairseq_plugin snakemake
 printf '%s\n' "$made_from" "$TORCH" >"$stamp"
 echo "setup.sh: done"
