@@ -173,11 +173,17 @@ def finish_epoch(cfg, trainer, state: dict) -> None:
         trainer.lr_step(iterator["epoch"] - 1, loss)
 
 
-def warn_of_criterion(layer: Optional[str], criterion: str) -> None:
-    """A criterion of fairseq's takes the model's log-probabilities, and nothing else of its layer's."""
+def check_layer(layer: Optional[str], criterion: str, average: bool = False) -> None:
+    """Warns of a criterion of fairseq's, which takes the model's log-probabilities and nothing else of its layer's.
+
+    Raises:
+        SystemExit: one line: an option that the output layer can't have.
+    """
     lost = {"kerbs": "no sense ever moves", **dict.fromkeys(("squared-error", "softmax-bound"), "its loss isn't used")}
     if layer in lost and criterion != CRITERIONS[layer]:
         logger.warning(f"--output-layer {layer} with --criterion {criterion}: {lost[layer]}; see {CRITERIONS[layer]}")
+    if layer == "kerbs" and average:
+        raise mistake("--store-ema doesn't fit --output-layer kerbs, whose senses move between words; leave it out")
 
 
 def check_given(option: str, path: str) -> None:
@@ -190,18 +196,16 @@ def check_given(option: str, path: str) -> None:
         raise mistake(f"{option} {path} {what}; give a .pt file that fairseq-train wrote")
 
 
-def resume(cfg, trainer, **options):
-    """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
+def choose(cfg, suffix: str) -> Optional[Path]:
+    """Writes to ``cfg.restore_file`` where the training goes on from; returns that if it is of the training itself.
 
     Raises:
-        SystemExit: without an error: the training is finished. One line: an option that the output layer can't have.
+        SystemExit: one line: a file that is given isn't there.
     """
-    layer = getattr(trainer.task, "output_layer_name", None)
-    warn_of_criterion(layer, trainer.cfg.criterion._name)
-    if layer == "kerbs" and trainer.cfg.ema.store_ema:
-        raise mistake("--store-ema doesn't fit --output-layer kerbs, whose senses move between words; leave it out")
-    folder, suffix, path = Path(cfg.save_dir), trainer.checkpoint_suffix, None
-    if cfg.restore_file == "checkpoint_last.pt" and any(folder.glob("checkpoint*.pt")):
+    folder = Path(cfg.save_dir)
+    if cfg.restore_file != "checkpoint_last.pt":
+        check_given("--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"))
+    elif any(folder.glob("checkpoint*.pt")):
         path = newest(folder)
         if path is None:
             cfg.restore_file = str(folder / "none.pt")
@@ -209,30 +213,46 @@ def resume(cfg, trainer, **options):
         elif path.name != f"checkpoint_last{suffix}.pt":
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
             cfg.finetune_from_model = None  # it has begun; fairseq refuses both
-    elif cfg.restore_file != "checkpoint_last.pt":
-        check_given("--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"))
+        return path
     elif cfg.finetune_from_model:
         check_given("--finetune-from-model", cfg.finetune_from_model)
+    return None
+
+
+def is_finished(cfg, trainer, epoch_itr, state: dict) -> bool:
+    limits = trainer.cfg.optimization
+    return (
+        0 < limits.max_update <= trainer.get_num_updates()
+        or 0 < limits.max_epoch < epoch_itr.next_epoch_idx
+        or trainer.get_lr() <= limits.stop_min_lr
+        or 0 < limits.stop_time_hours * 3600 < state.get("previous_training_time", 0)
+        or 0 < cfg.patience <= early_stop().get("num_runs", 0)
+    )
+
+
+def resume(cfg, trainer, **options):
+    """In the place of ``checkpoint_utils.load_checkpoint``, which knows ``checkpoint_last.pt`` alone.
+
+    Raises:
+        SystemExit: without an error: the training is finished. One line: as :func:`check_layer`, :func:`choose`.
+    """
+    layer, settings = getattr(trainer.task, "output_layer_name", None), trainer.cfg
+    check_layer(layer, settings.criterion._name, settings.ema.store_ema)
+    path = choose(cfg, trainer.checkpoint_suffix)
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     early_stop().clear()
     if state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
         early_stop().update(state.get("early_stop", {}))
-    made, limits = trainer.get_num_updates(), trainer.cfg.optimization
+    made = trainer.get_num_updates()
     if state is not None and made:
         finish_epoch(cfg, trainer, state)
         if path is not None and not cfg.no_save and trainer.should_save_checkpoint_on_current_rank:
-            finish_copies(cfg, path, suffix, state)
+            finish_copies(cfg, path, trainer.checkpoint_suffix, state)
         logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")
-        if (
-            0 < limits.max_update <= made
-            or 0 < limits.max_epoch < epoch_itr.next_epoch_idx
-            or trainer.get_lr() <= limits.stop_min_lr
-            or 0 < limits.stop_time_hours * 3600 < state.get("previous_training_time", 0)
-            or 0 < cfg.patience <= early_stop().get("num_runs", 0)
-        ):
+        if is_finished(cfg, trainer, epoch_itr, state):
             logger.info(
-                f"the training in {folder} is finished ({made:,} updates); to train it further, raise --max-update, "
-                "--max-epoch, --stop-time-hours or --patience, or lower --stop-min-lr, whichever ended it"
+                f"the training in {cfg.save_dir} is finished ({made:,} updates); to train it further, raise "
+                "--max-update, --max-epoch, --stop-time-hours or --patience, or lower --stop-min-lr, whichever ended it"
             )
             raise SystemExit(0)
     return state, epoch_itr

@@ -533,11 +533,11 @@ def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
 
 @pytest.mark.parametrize("layer, said", [("kerbs", "no sense ever moves"), ("softmax-bound", "its loss isn't used")])
 def test_what_a_criterion_of_fairseq_s_loses(layer, said, caplog):
-    checkpoints.warn_of_criterion(layer, "cross_entropy")
+    checkpoints.check_layer(layer, "cross_entropy")
     assert said in caplog.text and CRITERIONS[layer] in caplog.text
     caplog.clear()
     for pair in ((layer, CRITERIONS[layer]), ("kernels", "cross_entropy"), ("taylor", "cross_entropy"), (None, "x")):
-        checkpoints.warn_of_criterion(*pair)
+        checkpoints.check_layer(*pair)
     assert not caplog.text
 
 
