@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Dict, List, Sequence
+from typing import Dict, Sequence
 
 import fairseq_cli.train  # noqa: F401
 import filelock  # noqa: F401
@@ -87,9 +87,10 @@ def tried(bug: Bug, copy: Path) -> bool:
         write(copy / bug.file, text)
 
 
-def record(path: Path, outcomes: List[Dict], **more) -> None:
-    killed = sum(outcome["killed"] for outcome in outcomes)
-    content = {"killed": killed, "tried": len(outcomes), **more, "outcomes": outcomes}
+def record(path: Path, outcomes: Dict[Bug, Dict], **more) -> None:
+    in_order = [outcomes[bug] for bug in BUGS if bug in outcomes]
+    killed = sum(outcome["killed"] for outcome in in_order)
+    content = {"killed": killed, "tried": len(in_order), **more, "outcomes": in_order}
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -101,7 +102,7 @@ def main() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and they take time
     before = json.loads(args.out.read_text())["outcomes"] if args.out and args.out.is_file() else []
     known = {Bug(**{name: outcome[name] for name in Bug._fields}) for outcome in before if outcome["killed"]}
-    outcomes: List[Dict] = []
+    outcomes = {bug: {**bug._asdict(), "killed": True} for bug in BUGS if bug in known}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
@@ -113,20 +114,17 @@ def main() -> None:
                 sys.exit(f"{bug.file} has {count} times {bug.old!r}; mend bugs.py")
         to_try = [bug for bug in BUGS if bug not in known and args.only in " ".join(bug)]
         without_bug = by_file(to_try)
-        for bug in BUGS:
-            if bug in to_try:
-                tests = without_bug.pop(bug.tests.partition(" -k ")[0], None)
-                if tests is not None and not passes(tests, copy):
-                    sys.exit((copy / "output").read_text() + f"{tests} fail without a bug")
-                outcomes.append({**bug._asdict(), "killed": tried(bug, copy)})
-                print("killed  " if outcomes[-1]["killed"] else "SURVIVED", bug.file, repr(bug.new), flush=True)
-            elif bug in known:
-                outcomes.append({**bug._asdict(), "killed": True})
+        for bug in to_try:
+            tests = without_bug.pop(bug.tests.partition(" -k ")[0], None)
+            if tests is not None and not passes(tests, copy):
+                sys.exit((copy / "output").read_text() + f"{tests} fail without a bug")
+            outcomes[bug] = {**bug._asdict(), "killed": tried(bug, copy)}
+            print("killed  " if outcomes[bug]["killed"] else "SURVIVED", bug.file, repr(bug.new), flush=True)
             if args.out:
                 record(args.out, outcomes)
     from fairseq_kernels.analysis.measurement import provenance  # not before the last bug
 
-    print(f"{sum(outcome['killed'] for outcome in outcomes)} of {len(outcomes)} killed")
+    print(f"{sum(outcome['killed'] for outcome in outcomes.values())} of {len(outcomes)} killed")
     if args.out:
         record(args.out, outcomes, made=provenance())
 
