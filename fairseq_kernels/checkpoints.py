@@ -175,6 +175,7 @@ def finish_epoch(cfg, trainer, state: dict) -> None:
 
 def check_layer(layer: Optional[str], criterion: str, average: bool = False) -> None:
     """Warns of a criterion of fairseq's, which takes the model's log-probabilities and nothing else of its layer's.
+    ``average``: the parameters are averaged, by ``--store-ema``.
 
     Raises:
         SystemExit: one line: an option that the output layer can't have.

@@ -101,8 +101,8 @@ def main() -> None:
     args = parser.parse_args()
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and they take time
     before = json.loads(args.out.read_text())["outcomes"] if args.out and args.out.is_file() else []
-    by_bug = {Bug(**{name: outcome[name] for name in Bug._fields}): outcome for outcome in before}
-    outcomes = {bug: by_bug[bug] for bug in BUGS if bug in by_bug}
+    outcomes = {Bug(**{name: outcome[name] for name in Bug._fields}): outcome for outcome in before}
+    outcomes = {bug: outcomes[bug] for bug in BUGS if bug in outcomes}  # others are no longer in the list
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
@@ -112,8 +112,8 @@ def main() -> None:
             count = (copy / bug.file).read_text(encoding="utf-8").count(bug.old)
             if count != 1:
                 sys.exit(f"{bug.file} has {count} times {bug.old!r}; mend bugs.py")
-        known = {bug for bug in outcomes if outcomes[bug]["killed"]}
-        to_try = [bug for bug in BUGS if bug not in known and args.only in " ".join(bug)]
+        killed = {bug for bug, outcome in outcomes.items() if outcome["killed"]}
+        to_try = [bug for bug in BUGS if bug not in killed and args.only in " ".join(bug)]
         without_bug = by_file(to_try)
         for bug in to_try:
             tests = without_bug.pop(bug.tests.partition(" -k ")[0], None)
