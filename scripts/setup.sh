@@ -86,7 +86,7 @@ fi
 
 log=$ROOT/.venv.log
 : >"$log" || die "can't write $log; call from a clone that you may write to"
-trap 'kill $(jobs -p) 2>/dev/null; echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
+trap 'kill $(jobs -p) 2>/dev/null || true; echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
 step() {
     local title=$1 start=$SECONDS; shift
     printf 'setup.sh: %s ... ' "$title"
