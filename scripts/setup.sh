@@ -86,12 +86,19 @@ fi
 
 log=$ROOT/.venv.log
 : >"$log" || die "can't write $log; call from a clone that you may write to"
-trap 'kill $(jobs -p) 2>/dev/null || true; echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
+trap 'kill -- $(jobs -p | sed s/^/-/) 2>/dev/null || true; echo; echo "setup.sh: interrupted; call again to go on" >&2; exit 130' INT TERM
 step() {
     local title=$1 start=$SECONDS; shift
     printf 'setup.sh: %s ... ' "$title"
     "$@" >>"$log" 2>&1 || { echo; tail -n 5 "$log" >&2; die "$title failed; the whole log is in $log"; }
     echo "$((SECONDS - start)) s"
+}
+
+# background COMMAND...: in a process group of its own, which the trap ends whole
+background() {
+    set -m
+    "$@" </dev/null &
+    set +m
 }
 
 FAIRSEQ=fairseq-fixed==0.12.3.1
@@ -158,9 +165,9 @@ fi
 # a setuptools that makes wheels, and that no torch wants to replace while fairseq is built
 step "build tools" pip_install "setuptools>=77.0.3,<82" packaging cython numpy
 building=
-has fairseq-fixed || { build_fairseq >"$VENV/fairseq.log" 2>&1 & building=$!; }
+has fairseq-fixed || { background build_fairseq >"$VENV/fairseq.log" 2>&1; building=$!; }
 has "$TORCH" || step "$TORCH" "$PY" -m pip install --no-compile --constraint constraints.txt "$TORCH" "torch>=2.4"
-first_import torch._dynamo >>"$log" 2>&1 &  # beside the rest, as it takes seconds
+background first_import torch._dynamo >>"$log" 2>&1  # beside the rest, as it takes seconds
 step "the package" install_package
 [ -z "$building" ] || step "fairseq" install_fairseq  # what remains of its compilation
 step "a first import" first_import fairseq_cli.{train,generate,eval_lm,preprocess} torch._dynamo matplotlib.pyplot optuna \
