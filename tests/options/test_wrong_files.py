@@ -148,6 +148,10 @@ WRONG_SPLITS = {
         lambda folder: (folder / "dict.txt").write_text("w0 3\nw1 2\n"),
         "train.bin has the word number 23, but its dictionary ends with 5",
     ),
+    "a dictionary's last line": (
+        lambda folder: (folder / "dict.txt").write_text("".join(f"w{n} 3\n" for n in range(19))),
+        "train.bin has the word number 23, but its dictionary ends with 22",
+    ),
 }
 
 
