@@ -29,16 +29,12 @@ def with_terms(grad_product: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     return grad_product, grad_product.sum(0).mul_(-0.5), grad_product.sum(1, keepdim=True).mul_(-0.5)
 
 
-def coincident(distance: Tensor, context: Tensor) -> Optional[Tensor]:
-    """Where D is 0 to its resolution; None: nowhere. A NaN never is."""
-
-    def within(distance: Tensor) -> Tensor:
-        return distance <= torch.finfo(distance.dtype).eps * context + TINY
-
+def coincident(distance: Tensor) -> Optional[Tensor]:
+    """Where D is 0; None: nowhere. A NaN never is."""
     # on the CPU a look at the least distance mostly spares the mask; on CUDA it would wait for the device
-    if distance.device.type == "cpu" and not within(distance.amin(1, keepdim=True)).any():
+    if distance.device.type == "cpu" and not (distance.amin(1) <= TINY).any():
         return None
-    return within(distance)
+    return distance <= TINY
 
 
 def least_exponent(dtype: torch.dtype) -> float:
@@ -68,9 +64,9 @@ class PowerFunction(Function):
         ctx.distance = distance.clone() if any(ctx.needs_input_grad[:2]) else None
 
     @staticmethod
-    def log_power_and_inverse(p: float, gamma: float, distance: Tensor, context: Tensor) -> Tuple[Tensor, Tensor]:
+    def log_power_and_inverse(p: float, gamma: float, distance: Tensor) -> Tuple[Tensor, Tensor]:
         """log x, and 1 / D in the place of D; -inf and 0 where D is 0."""
-        zero = coincident(distance, context)
+        zero = coincident(distance)
         log_power = (distance * gamma).log_().mul_(p / 2)
         inverse = distance.reciprocal_()
         if zero is not None:
@@ -105,7 +101,7 @@ class Logarithm(PowerFunction):
             width = number(gamma)
             ctx.slope, ctx.factor = (distance if width == 1 else distance.mul_(width)).add_(1).reciprocal_(), 2 * width
             return ctx.slope.log()
-        log_power, inverse = PowerFunction.log_power_and_inverse(number(p), number(gamma), distance, context)
+        log_power, inverse = PowerFunction.log_power_and_inverse(number(p), number(gamma), distance)
         score = F.softplus(log_power, threshold=40.0).neg_()
         ctx.slope, ctx.factor = inverse.mul_(log_power.sigmoid_()), number(p)
         return score
@@ -123,7 +119,7 @@ class Power(PowerFunction):
         if p == 2 and not isinstance(p, Tensor):
             ctx.slope, ctx.factor = None, 2 * number(gamma)
             return distance.mul_(-number(gamma))
-        log_power, inverse = PowerFunction.log_power_and_inverse(number(p), number(gamma), distance, context)
+        log_power, inverse = PowerFunction.log_power_and_inverse(number(p), number(gamma), distance)
         score = log_power.exp_().neg_()
         ctx.slope, ctx.factor = inverse.mul_(score), -number(p)
         return score

@@ -19,7 +19,7 @@ class Hyperbolic(Function):
         product, gap_w, gap_h = product.detach(), 1 - square_w, 1 - square_h
         steepness = 2 * number(gamma) / gap_h
         distance = torch.addcmul(square_w, product, factor, value=-2).add_(square_h).clamp_min_(0)
-        zero = coincident(distance, square_h)
+        zero = coincident(distance)
         excess = distance.mul_(steepness).mul_(1 / gap_w)
         if zero is not None:
             excess.masked_fill_(zero, 1.0)

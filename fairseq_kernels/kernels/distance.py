@@ -24,11 +24,6 @@ def squared_distance(product: Tensor, word: Tensor, context: Tensor) -> Tensor:
     return (word + context - 2 * product).clamp_min(0)
 
 
-def coincident(distance: Tensor, square: Tensor) -> Tensor:
-    """Where D (N, V) is 0 to its resolution, given ||h||^2 (N, 1), of D's size there. A NaN never is."""
-    return distance <= torch.finfo(distance.dtype).eps * square.detach() + TINY
-
-
 class DistanceKernel(Kernel):
     """A function of D = ||W_v - h||^2; subclasses give :meth:`from_distance`."""
 
@@ -39,11 +34,11 @@ class DistanceKernel(Kernel):
         return (squared_norm(contexts).unsqueeze(-1),)
 
     def similarity(self, products, words, contexts):
-        return self.from_distance(squared_distance(products[0], words[0], contexts[0]), contexts[0])
+        return self.from_distance(squared_distance(products[0], words[0], contexts[0]))
 
-    def from_distance(self, distance: Tensor, square: Tensor) -> Tensor:
-        """S from D (N, V) and ||h||^2 (N, 1), the size of which tells D from 0."""
-        raise NotImplementedError(f"{type(self).__name__} has no from_distance(distance, square)")
+    def from_distance(self, distance: Tensor) -> Tensor:
+        """S (N, V) from D (N, V)."""
+        raise NotImplementedError(f"{type(self).__name__} has no from_distance(distance)")
 
 
 class PowerKernel(DistanceKernel):
@@ -56,9 +51,9 @@ class PowerKernel(DistanceKernel):
         """Whether p is fixed at the paper-like 2, which needs no powers."""
         return self._fixed.get("p") == 2.0
 
-    def log_power(self, distance: Tensor, square: Tensor) -> Tuple[Tensor, Tensor]:
+    def log_power(self, distance: Tensor) -> Tuple[Tensor, Tensor]:
         """log (gamma D)^{p/2}, and where D is 0: for p < 2 its gradient there is unbounded, the one taken is 0."""
-        zero = coincident(distance, square)
+        zero = distance <= TINY
         safe = torch.where(zero, 1.0, distance * self.value("gamma"))
         return safe.log() * (self.value("p") / 2), zero
 
@@ -68,10 +63,10 @@ class Logarithm(PowerKernel):
 
     fused = fused.Logarithm
 
-    def from_distance(self, distance, square):
+    def from_distance(self, distance):
         if self.quadratic:
             return -torch.log1p(distance * self.value("gamma"))
-        exponent, zero = self.log_power(distance, square)
+        exponent, zero = self.log_power(distance)
         # log(x + 1) = softplus(log x) stays finite where x = D^{p/2} would overflow
         return torch.where(zero, 0.0, -F.softplus(exponent, threshold=40.0))
 
@@ -81,10 +76,10 @@ class Power(PowerKernel):
 
     fused = fused.Power
 
-    def from_distance(self, distance, square):
+    def from_distance(self, distance):
         if self.quadratic:
             return -distance * self.value("gamma")
-        exponent, zero = self.log_power(distance, square)
+        exponent, zero = self.log_power(distance)
         return torch.where(zero, 0.0, -exponent.exp())
 
 
@@ -94,7 +89,7 @@ class RadialBasis(DistanceKernel):
     hyperparameters = (WIDTH,)
     fused = fused.RadialBasis
 
-    def from_distance(self, distance, square):
+    def from_distance(self, distance):
         return torch.exp(-distance * self.value("gamma"))
 
 
@@ -107,5 +102,5 @@ class Wavelet(DistanceKernel):
     )
     fused = fused.Wavelet
 
-    def from_distance(self, distance, square):
+    def from_distance(self, distance):
         return torch.cos(distance / self.value("a")) * torch.exp(-distance / self.value("b"))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..fused import hyperbolic as fused
 from .base import Hyperparameter, Kernel
-from .distance import TINY, coincident, squared_distance, squared_norm
+from .distance import TINY, squared_distance, squared_norm
 
 
 class Hyperbolic(Kernel):
@@ -37,7 +37,7 @@ class Hyperbolic(Kernel):
     def similarity(self, products, words, contexts):
         [product], [factor, square_w], [square_h] = products, words, contexts
         distance = squared_distance(product * factor, square_w, square_h)
-        zero = coincident(distance, square_h)
+        zero = distance <= TINY
         excess = torch.where(zero, 1.0, distance) * (2 * self.value("gamma") / (1 - square_h)) / (1 - square_w)
         # arcosh(1 + x) = log1p(x + sqrt(x (x + 2))) keeps its digits for small x
         return torch.where(zero, 0.0, -torch.log1p(excess + (excess * (excess + 2)).sqrt()))
