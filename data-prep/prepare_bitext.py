@@ -36,7 +36,7 @@ from common import (
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
 OUTPUT = (
-    "--out receives {train,valid,test}.LANG in subwords, code (the merges), test.ref.LANG (the references of "
+    "--out receives {train,valid,test}.LANG in subwords, code (the merges), {valid,test}.ref.LANG (the references of "
     "detokenised BLEU: sacrebleu -lc where the text is lower case), data-bin/ and prepare.json, the record of what is "
     "done: the same command run again does only what is missing. fairseq-generate takes --remove-bpe (after --bpe "
     "sentencepiece: --remove-bpe sentencepiece)."
@@ -71,20 +71,24 @@ def read(paths, args):
     """The corpus in ``{(split, language): path}``, as ``prepare`` takes it."""
     for path in filter(None, (args.dict_source, args.dict_target)):
         load_dictionary(path)  # an error in it is told before any long work
-    corpus = {}
+    corpus, references = {}, {}
     for split in SPLITS:
         lines = {language: list(read_lines(paths[split, language])) for language in languages(args)}
         check_parallel(lines, f"--{split} {', '.join(str(paths[split, language]) for language in lines)}")
         corpus[split] = {language: tokenise(text, language, args, paths[split, language])
                          for language, text in lines.items()}
-    references = lines  # of the test set, which comes last
-    if args.tokenized:
-        from sacremoses import MosesDetokenizer
+        if split != "train":
+            references[split] = detokenise(lines) if args.tokenized else lines
+    train, kept = clean(corpus["train"], args.max_ratio)
+    return {**corpus, "train": train}, references, len(corpus["train"][args.source_lang]) - len(kept)
 
-        references = {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
-                      for language, text in lines.items()}
-    train, dropped = clean(corpus["train"], args.max_ratio)
-    return {**corpus, "train": train}, references, dropped
+
+def detokenise(lines):
+    """Text of the Moses tokens ``{language: lines}``."""
+    from sacremoses import MosesDetokenizer
+
+    return {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
+            for language, text in lines.items()}
 
 
 def languages(args):
@@ -132,7 +136,7 @@ def tokenise(lines, language, args, name):
 
 def clean(lines, max_ratio=None):
     """The pairs of the tokenised ``{language: lines}`` that clean-corpus-n.perl would leave, with single spaces, and
-    how many it would drop.
+    their numbers, from 0.
 
     Source: scripts/training/clean-corpus-n.perl of https://github.com/moses-smt/mosesdecoder.
 
@@ -146,9 +150,9 @@ def clean(lines, max_ratio=None):
         return max(map(len, chain(*pair))) <= LONGEST_WORD
 
     pairs = [tuple(map(str.split, pair)) for pair in zip(*lines.values())]
-    clean_pairs = list(filter(fits, pairs))
-    text = {language: [" ".join(pair[side]) for pair in clean_pairs] for side, language in enumerate(lines)}
-    return text, len(pairs) - len(clean_pairs)
+    kept = [number for number, pair in enumerate(pairs) if fits(pair)]
+    text = {language: [" ".join(pairs[number][side]) for number in kept] for side, language in enumerate(lines)}
+    return text, kept
 
 
 def learn_subword_nmt(lines, merges):
@@ -256,8 +260,8 @@ def prepare(args, inputs, read_corpus):
         args: parsed options of ``argument_parser``, with ``source_lang`` and ``target_lang``.
         inputs: files that the corpus is read from: after a change in one, every stage runs again.
         read_corpus: function without arguments, called only where its result is needed. Returns ``{split: {language:
-            tokenised lines}}``, the references of the test set as ``{language: lines}``, and how many training pairs
-            cleaning dropped.
+            tokenised lines}}``, the references of valid and test in the same form, and how many training pairs cleaning
+            dropped.
 
     Returns:
         ``{split: pairs}``.
@@ -267,7 +271,7 @@ def prepare(args, inputs, read_corpus):
     tools = [version("sacremoses"), version(args.bpe)]
     key = [stat_of([*inputs, *given]), tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
     direction = [args.source_lang, args.target_lang, args.joined_dictionary]
-    outputs = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in pair]
+    outputs = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in pair]
     with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *given]) as stages:
         dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
         result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
@@ -289,8 +293,9 @@ def write_text(stages, key, args, corpus, references, dropped):
         for language, lines in texts.items():
             lines = parallel(segment, lines, args.workers, f"segmenting {split}.{language}")
             write_lines(out / f"{split}.{language}", lines)
-    for language, lines in references.items():
-        write_lines(out / f"test.ref.{language}", (" ".join(line.split()) for line in lines))
+    for split, texts in references.items():
+        for language, lines in texts.items():
+            write_lines(out / f"{split}.ref.{language}", (" ".join(line.split()) for line in lines))
     return dropped
 
 

@@ -114,12 +114,13 @@ def read(path, args):
             test[language] += segments[language]
 
     tokens = {language: bitext.tokenise(text, language, args, path) for language, text in train.items()}
-    corpus = {"train": {}, "valid": {}, "test": {}}
-    clean, dropped = bitext.clean(tokens, max_ratio=1.5)
+    corpus, references = {"train": {}, "valid": {}, "test": {}}, {"valid": {}, "test": test}
+    clean, kept = bitext.clean(tokens, max_ratio=1.5)
     for language, text in clean.items():
         corpus["train"][language], corpus["valid"][language] = split(text)
+        _, references["valid"][language] = split([train[language][number] for number in kept])
         corpus["test"][language] = bitext.tokenise(test[language], language, args, path)
-    return corpus, test, dropped
+    return corpus, references, len(train[language]) - len(kept)
 
 
 def main():

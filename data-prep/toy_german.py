@@ -159,8 +159,9 @@ def write_text(out):
     for side, language in enumerate(("de", "en")):
         for split, pairs in splits.items():
             write_lines(out / f"{split}.{language}", (pair[side] for pair in pairs))
-        references = (pair[side].replace(" ,", ",").replace(" .", ".") for pair in splits["test"])
-        write_lines(out / f"test.ref.{language}", references)
+        for split in ("valid", "test"):
+            references = (pair[side].replace(" ,", ",").replace(" .", ".") for pair in splits[split])
+            write_lines(out / f"{split}.ref.{language}", references)
     figures = perplexities(splits)
     write_lines(out / "entropy.json", [json.dumps({"best perplexity of English given German": figures}, indent=1)])
     return figures
@@ -171,7 +172,7 @@ def main():
         print(__doc__)
         sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     key = Path(__file__).read_text(encoding="utf-8")
-    names = [f"{name}.{language}" for name in (*SPLITS, "test.ref") for language in ("de", "en")]
+    names = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in ("de", "en")]
     with Stages(sys.argv[1], [*names, "entropy.json", "data-bin"]) as stages:
         figures = stages.run("text", key, [*names, "entropy.json"], lambda: write_text(stages.out))
         stages.run("data-bin", key, ["data-bin"], lambda: bitext.write_data_bin(stages.out, PAIR))

@@ -4,8 +4,8 @@
 #
 #   bash scripts/evaluate_mt.sh DATA CHECKPOINT [fairseq-generate options]
 #
-# DATA is the folder that a data-prep script made, with data-bin (or its files) and test.ref.LANG. The decoding, and what
-# fairseq says, goes to CHECKPOINT.SUBSET.gen.
+# DATA is the folder that a data-prep script made, with data-bin (or its files) and {valid,test}.ref.LANG. --gen-subset
+# valid translates the development set. The decoding, and what fairseq says, goes to CHECKPOINT.SUBSET.gen.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

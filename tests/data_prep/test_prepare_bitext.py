@@ -95,13 +95,13 @@ def test_lowercase_is_that_of_perl():
     (0, 0, False), (175, 175, True), (176, 175, False), (175, 176, False),
 ])
 def test_cleaning_bounds(source, target, clean):
-    text, dropped = bitext.clean({"de": ["w " * source], "en": ["w " * target]}, max_ratio=1.5)
-    assert len(text["de"]) == len(text["en"]) == clean and dropped == (not clean)
+    text, kept = bitext.clean({"de": ["w " * source], "en": ["w " * target]}, max_ratio=1.5)
+    assert len(text["de"]) == len(text["en"]) == clean and kept == [0] * clean
 
 
 def test_cleaning_drops_endless_words_and_joins_spaces():
     lines = {"de": ["a  b ", "x" * 1000, "x" * 1001], "en": ["c d", "y", "y y y"]}
-    assert bitext.clean(lines) == ({"de": ["a b", "x" * 1000], "en": ["c d", "y"]}, 1)
+    assert bitext.clean(lines) == ({"de": ["a b", "x" * 1000], "en": ["c d", "y"]}, [0, 1])
 
 
 def test_sentencepiece_keeps_the_tokens():
@@ -177,7 +177,8 @@ def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
         for split in common.SPLITS:
             tokens = [line.replace("@@ ", "") for line in lines_of(out / f"{split}.{language}")]
             assert tokens == [tokenizers[language](line) for line in lines_of(raw / f"{split}.{language}")]
-        assert files[f"test.ref.{language}"] == (raw / f"test.{language}").read_bytes()
+            if split != "train":
+                assert files[f"{split}.ref.{language}"] == (raw / f"{split}.{language}").read_bytes()
         used = {word for line in lines_of(out / f"train.{language}") for word in line.split()}
         entries = [line.split()[0] for line in lines_of(out / "data-bin" / f"dict.{language}.txt")]
         padding = [word for word in entries if word.startswith("madeupword")]
@@ -425,6 +426,7 @@ def test_iwslt14(monkeypatch, archive, tmp_path, tokenizers, capsys):
         assert plain("train") == [line for n, line in enumerate(tokens, start=1) if n % 23]
         assert plain("test") == [moses.lowercase(tokenizers[language](line)) for line in references]
         assert lines_of(out / f"test.ref.{language}") == references
+        assert lines_of(out / f"valid.ref.{language}") == [pair[side] for pair in train][22::23]
         assert (out / "data-bin" / f"test.de-en.{language}.bin").is_file()
     report = capsys.readouterr().out
     for split, pairs in (("train", 632), ("valid", 28), ("test", 20)):
@@ -445,6 +447,7 @@ def test_multi30k(monkeypatch, tmp_path, tokenizers):
          "sentencepiece", "--bpe-merges", 90, "--joined-dictionary")
     for language in LANGUAGES:
         assert (out / f"test.ref.{language}").read_bytes() == (raw / f"test_2016_flickr.{language}").read_bytes()
+        assert (out / f"valid.ref.{language}").read_bytes() == gzip.decompress((raw / f"val.{language}.gz").read_bytes())
         plain = [line.replace(" ", "").replace("▁", " ").strip() for line in lines_of(out / f"test.{language}")]
         assert plain == [moses.lowercase(tokenizers[language](line)) for line in lines_of(out / f"test.ref.{language}")]
         assert (out / "data-bin" / f"test.en-de.{language}.bin").is_file()

@@ -96,7 +96,9 @@ def test_the_command(monkeypatch, tmp_path, small, capsys):
     toy.main()
     files = tree(tmp_path / "out")
     assert set(files) >= {f"{split}.{language}" for split, language in product(common.SPLITS, ("de", "en"))}
-    assert lines_of(tmp_path / "out" / "test.ref.en")[0] == lines_of(tmp_path / "out" / "test.en")[0].replace(" .", ".")
+    for split in ("valid", "test"):
+        [line], [reference] = (lines_of(tmp_path / "out" / f"{split}.{kind}") for kind in ("en", "ref.en"))
+        assert reference == line.replace(" .", ".")
     figures = json.loads(files["entropy.json"])["best perplexity of English given German"]
     assert f"{figures['valid']:.4f} (valid)" in capsys.readouterr().out
     words = {word for line in lines_of(tmp_path / "out" / "train.de") for word in line.split()}
