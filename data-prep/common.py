@@ -240,7 +240,8 @@ class Stages:
         """
         key = digest(key)
         entry = self.stages.get(stage, {})
-        if entry.get("key") != key or entry["files"] != self._sizes(outputs):
+        whole = all((self.out / name).exists() for name in outputs)  # older versions wrote fewer
+        if not whole or entry.get("key") != key or entry["files"] != self._sizes(outputs):
             self.stages[stage] = {"key": None, "files": dict.fromkeys(outputs)}  # nothing half new passes for finished
             self._write()
             result = make()

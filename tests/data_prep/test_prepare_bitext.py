@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import random
 import re
@@ -312,6 +313,13 @@ def test_only_the_stages_that_a_change_concerns_run_again(monkeypatch, sources, 
         with open(tmp_path / "raw" / f"test.{language}", "a") as file:
             file.write("mehr\n")
     assert rerun("--bpe-merges", 30) == everything
+    # as a version left it that made no references of the development set
+    record = json.loads((out / "prepare.json").read_text())
+    for language in LANGUAGES:
+        (out / f"valid.ref.{language}").unlink()
+        del record["text"]["files"][f"valid.ref.{language}"]
+    (out / "prepare.json").write_text(json.dumps(record))
+    assert rerun("--bpe-merges", 30) == ["write_text", "write_data_bin"]
 
 
 def test_killed_anywhere(monkeypatch, sources, tmp_path):
