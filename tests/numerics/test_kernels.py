@@ -366,6 +366,14 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("limit", ["pol.p=1", "pol.p=1000", "pol.c=-1e30", "pol.c=1e30", "rbf.gamma=1e30",
+                                   "hpb.cap=0.999999"])  # fmt: skip
+def test_limits_themselves_are_allowed(limit):
+    """As the messages about values beyond them say."""
+    [kernel] = build_kernels(limit.partition(".")[0], DIM, limit)
+    assert f"{limit.partition('.')[2].partition('=')[0]}=" in repr(kernel)
+
+
 def test_parameters_that_nothing_uses():
     """On the command line they are a mistake."""
     refuse_unused_parameters("2xlin,log", "log.p=3")

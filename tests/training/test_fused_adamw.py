@@ -33,6 +33,10 @@ def test_steps_are_fairseq_s(weight_decay):
     torch.testing.assert_close(steps(FusedAdamW, weight_decay), steps(FairseqAdam, weight_decay), rtol=1e-5, atol=1e-6)
 
 
+def test_it_is_torch_s_fused_one():
+    assert FusedAdamW(CONFIG, [torch.nn.Parameter(torch.zeros(3))]).optimizer.defaults["fused"]
+
+
 @pytest.mark.parametrize("scale", [128, 65536])
 def test_amp_divides_by_the_loss_scale_once(scale):
     """fairseq's trainer clips, then steps; each divided the gradients."""
