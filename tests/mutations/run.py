@@ -1,6 +1,7 @@
-"""Puts the bugs of bugs.py into a copy of the repository, one at a time, and looks whether their tests notice.
+"""Puts the bugs of bugs.py, or others, into a copy of the repository, one at a time, and looks whether their tests
+notice.
 
-    PYTHONPATH=. .venv/bin/python tests/mutations/run.py [--only TEXT] [--out results/mutations.json]
+    PYTHONPATH=. .venv/bin/python tests/mutations/run.py [--only TEXT] [--bugs FILE] [--out results/mutations.json]
 
 For hand or night, not CI. A bug is killed if a test fails, or none can be run; without a bug all must pass. What the
 file already has as killed isn't tried again. The tests run in processes forked from this one, which has imported torch
@@ -87,8 +88,8 @@ def tried(bug: Bug, copy: Path) -> bool:
         write(copy / bug.file, text)
 
 
-def record(path: Path, outcomes: Dict[Bug, Dict], **more) -> None:
-    in_order = [outcomes[bug] for bug in BUGS if bug in outcomes]
+def record(path: Path, outcomes: Dict[Bug, Dict], bugs: Sequence[Bug], **more) -> None:
+    in_order = [outcomes[bug] for bug in bugs if bug in outcomes]
     killed = sum(outcome["killed"] for outcome in in_order)
     content = {"killed": killed, "tried": len(in_order), **more, "outcomes": in_order}
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -97,23 +98,25 @@ def record(path: Path, outcomes: Dict[Bug, Dict], **more) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="bugs in whose file, code or tests this text is")
+    parser.add_argument("--bugs", type=Path, help="a JSON list of bugs in the place of bugs.py (random_bugs.py draws one)")
     parser.add_argument("--out", type=Path, help="a JSON file for what became of each bug")
     args = parser.parse_args()
+    bugs = [Bug(**bug) for bug in json.loads(args.bugs.read_text())] if args.bugs else BUGS
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and they take time
     before = json.loads(args.out.read_text())["outcomes"] if args.out and args.out.is_file() else []
     outcomes = {Bug(**{name: outcome[name] for name in Bug._fields}): outcome for outcome in before}
-    outcomes = {bug: outcomes[bug] for bug in BUGS if bug in outcomes}  # others are no longer in the list
+    outcomes = {bug: outcomes[bug] for bug in bugs if bug in outcomes}  # others are no longer in the list
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, copy / name)
-        for bug in BUGS:
+        for bug in bugs:
             count = (copy / bug.file).read_text(encoding="utf-8").count(bug.old)
             if count != 1:
-                sys.exit(f"{bug.file} has {count} times {bug.old!r}; mend bugs.py")
+                sys.exit(f"{bug.file} has {count} times {bug.old!r}; mend {args.bugs or 'bugs.py'}")
         killed = {bug for bug, outcome in outcomes.items() if outcome["killed"]}
-        to_try = [bug for bug in BUGS if bug not in killed and args.only in " ".join(bug)]
+        to_try = [bug for bug in bugs if bug not in killed and args.only in " ".join(bug)]
         without_bug = by_file(to_try)
         for bug in to_try:
             tests = without_bug.pop(bug.tests.partition(" -k ")[0], None)
@@ -122,12 +125,12 @@ def main() -> None:
             outcomes[bug] = {**bug._asdict(), "killed": tried(bug, copy)}
             print("killed  " if outcomes[bug]["killed"] else "SURVIVED", bug.file, repr(bug.new), flush=True)
             if args.out:
-                record(args.out, outcomes)
+                record(args.out, outcomes, bugs)
     from fairseq_kernels.analysis.measurement import provenance  # not before the last bug
 
     print(f"{sum(outcome['killed'] for outcome in outcomes.values())} of {len(outcomes)} killed")
     if args.out:
-        record(args.out, outcomes, made=provenance())
+        record(args.out, outcomes, bugs, made=provenance())
 
 
 if __name__ == "__main__":
