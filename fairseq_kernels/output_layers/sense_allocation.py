@@ -25,7 +25,7 @@ class AllocationSettings:
         rate: beta of the moving averages (Eq. 12, 13).
         minimum: senses that a word keeps.
         maximum: senses that a word gets to.
-        share: the most senses that move at a time, as a part of V.
+        share: the most senses that move at a time, as a part of V; one at least.
         frequent: senses move to words among this part of the vocabulary, the more frequent one.
         noise: deviation of a moved sense's vector from the one it starts at, in deviations of that one's coordinates.
     """

@@ -392,6 +392,14 @@ def test_only_frequent_words_get_senses():
     assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
 
 
+def test_parts_of_a_vocabulary_are_one_word_at_least():
+    layer = prepared(share=0.01)
+    assert layer.allocation.reallocate(layer, 5) == [(6, 0, 5)]
+    layer = prepared(frequent=0.01)
+    layer.allocation.occurrences[3] = 11
+    assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [3]
+
+
 def test_a_moved_sense_has_a_chance_before_it_moves_again():
     """It starts with an even part of its new word; the senses that stay keep what they have."""
     layer = prepared(share=1 / 6)
