@@ -128,17 +128,22 @@ PASSING = {errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, err
 
 
 def newest(folder: Path) -> Optional[Path]:
-    """The whole checkpoint that the training in the folder has written last, ``checkpoint_last`` before others of the
-    same place; None if there is none. Damaged ones are renamed, so that the training doesn't overwrite them.
+    """The whole checkpoint that the training in the folder has written last: ``checkpoint_last``, or one written after
+    it that is further on; None if there is none. Damaged ones are renamed, so that the training doesn't overwrite them.
 
     Raises:
         SystemExit: one line: one can't be read at the moment.
     """
     best: Tuple[int, int] = (0, 0)
-    chosen = None
+    chosen, written = None, 0
     for path in sorted(folder.glob("checkpoint*.pt"), key=lambda path: not path.name.startswith("checkpoint_last")):
         try:
+            time = path.stat().st_mtime_ns
+            if time < written:  # the training has gone on since, from this one or from an older one
+                continue
             here = place(path)
+        except FileNotFoundError:  # another process of the training has renamed it
+            continue
         except (SystemExit, LookupError, TypeError) as error:
             cause = error.__cause__
             if isinstance(cause, MemoryError) or getattr(cause, "errno", None) in PASSING:
@@ -148,7 +153,7 @@ def newest(folder: Path) -> Optional[Path]:
                 path.rename(f"{path}.damaged")
             continue
         if here[1] and here > best:
-            best, chosen = here, path
+            best, chosen, written = here, path, time
     return chosen
 
 
@@ -209,8 +214,11 @@ def choose(cfg, suffix: str) -> Optional[Path]:
     elif any(folder.glob("checkpoint*.pt")):
         path = newest(folder)
         if path is None:
-            cfg.restore_file = str(folder / "none.pt")
             logger.warning(f"no whole checkpoint in {folder}: the training begins anew")
+            if cfg.finetune_from_model:  # fairseq refuses both
+                check_given("--finetune-from-model", cfg.finetune_from_model)
+            else:
+                cfg.restore_file = str(folder / "none.pt")
         elif path.name != f"checkpoint_last{suffix}.pt":
             cfg.restore_file = str(path).removesuffix(f"{suffix}.pt") + ".pt"
             cfg.finetune_from_model = None  # it has begun; fairseq refuses both

@@ -5,7 +5,7 @@
   names in ``fairseq_kernels.kernels``, which have the formulas.
 - :mod:`mixture_nll`: from scores to losses.
 
-The buffer rule. Functions in here, and nothing else, overwrite tensors of (n, V):
+The buffer rule. Functions in here (and KerBS's pass, its own) overwrite tensors of (n, V), nothing else does:
 
 1. A kernel's Function may overwrite its products, and the gradient that its backward is given; what it returns as
    scores its backward does not read. It leaves word and context terms alone, which other chunks use.

@@ -21,29 +21,17 @@ def compiled_on_cuda(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*args):
         nonlocal compiled
-        if compiled is None and any(torch.is_tensor(leaf) and leaf.is_cuda for leaf in tree_leaves(args)):
+        if not any(torch.is_tensor(leaf) and leaf.is_cuda for leaf in tree_leaves(args)):
+            return function(*args)
+        if compiled is None:
             off = os.environ.get("FAIRSEQ_KERNELS_FUSE", "1") == "0"
             # chunks differ in size: shapes are variables of one kernel, not constants of many
-            compiled = function if off else guarded(function, torch.compile(function, dynamic=True))
-        return (compiled or function)(*args)
-
-    return call
-
-
-def guarded(function: Callable, compiled: Callable) -> Callable:
-    """``compiled``, and ``function`` from its first failure to compile on."""
-    broken = False
-
-    @functools.wraps(function)
-    def call(*args):
-        nonlocal broken
-        if not broken:
-            try:
-                return compiled(*args)
-            except torch._dynamo.exc.TorchDynamoException as error:  # raised before anything has run
-                broken = True
-                reason = str(error).strip().splitlines()[0]
-                logger.warning("%s runs without torch.compile, slower: %s", function.__name__, reason)
-        return function(*args)
+            compiled = function if off else torch.compile(function, dynamic=True)
+        try:
+            return compiled(*args)
+        except torch._dynamo.exc.TorchDynamoException as error:  # raised before anything has run
+            compiled, reason = function, str(error).strip().splitlines()[0]
+            logger.warning("%s runs without torch.compile, slower: %s", function.__name__, reason)
+            return function(*args)
 
     return call

@@ -38,7 +38,7 @@ def coincident(distance: Tensor) -> Optional[Tensor]:
 
 
 def least_exponent(dtype: torch.dtype) -> float:
-    """Of an exponential, which is then 1e-19 (float32): with less, products leave the normal numbers, and are slow."""
+    """Of an exponential, which is then 1e-19 (float32): with a smaller one products are denormal, and slow."""
     return math.log(torch.finfo(dtype).tiny) / 2
 
 
@@ -48,7 +48,7 @@ def falling_exp(exponent: Tensor) -> Tensor:
 
 
 def bounded(distance: Tensor, slope: float) -> Tensor:
-    """A copy of D, at most where e^(-slope D) is least: a larger D times that, which stands for 0, would be large."""
+    """A copy of D, no larger than where e^(-slope D) is least: what stands for 0 times a larger D would be large."""
     return distance.clamp_max(-least_exponent(distance.dtype) / slope)
 
 

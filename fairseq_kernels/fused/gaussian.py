@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 
 def factors_at_a_time(variances) -> int:
-    """How many precisions' product float32 can hold, of which one logarithm is taken: a logarithm costs more."""
+    """How many precisions can be multiplied in float32 before one logarithm, which costs more, is taken of them all."""
     # on CUDA the look would wait for the device
     if variances[0].device.type != "cpu":
         return 2

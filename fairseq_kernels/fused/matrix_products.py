@@ -1,6 +1,7 @@
 """Matrix products with the words' vectors, a block of words at a time.
 
-float32 on AMD processors with AVX-512 goes through oneDNN: MKL, which torch would use, leaves half of them idle.
+float32 on AMD processors with AVX-512 goes through oneDNN, which on most that were tried is faster than MKL, torch's
+default.
 ``FAIRSEQ_KERNELS_ONEDNN=0`` turns that off, ``1`` on wherever torch has oneDNN.
 
 Words in half precision are multiplied in it, the products accumulated and returned in float32. What meets them is
@@ -16,8 +17,8 @@ from typing import List, Optional, Tuple
 import torch
 from torch import Tensor
 
-WORDS = 512  # at least, a product on the CPU
-SCORES = 2**17  # a product and thread on the CPU, so that they stay in its cache
+WORDS = 512  # the fewest words of a product on the CPU
+SCORES = 2**17  # of a product on the CPU, for each thread: they stay in its cache
 HALF_EXPONENT = 14  # numbers below 2^15 fit float16, which ends at 65,504
 
 

@@ -1,6 +1,6 @@
 """From the scores of a chunk to its losses, and back.
 
-Notation: p_k(v) = softmax_v S_k(v); p(v) = sum_k pi_k p_k(v); y the target; t_v its (smoothed) distribution.
+Notation: p_k(v) = softmax_v (S_k(v) + beta_v); p(v) = sum_k pi_k p_k(v); y the target; t_v its (smoothed) distribution.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -49,7 +49,7 @@ class Losses(NamedTuple):
     Args:
         loss: -sum_v t_v log p(v), (n,).
         nll: -log p(y), (n,).
-        log_partition: log sum_v exp S_k(v) of each component, (n, K).
+        log_partition: log sum_v exp(S_k(v) + beta_v) of each component, (n, K).
         correct: whether the target is the most probable word, (n,); None for a mixture, where that is not free.
         grad_scores: dL/dS_k, (n, V) each, to be multiplied by its factor.
         factors: (n, 1) each, or None for 1.

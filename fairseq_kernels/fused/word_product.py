@@ -30,7 +30,7 @@ class Workspace:
 class WordProduct(Function):
     """Queries (K n, m) of K components against words (V, m): K products (n, V), whose memory is one block.
 
-    Backward adds dL/dwords to ``grad_words`` in place, a block of words at a time, and returns dL/dqueries alone.
+    Backward adds dL/dwords to ``grad_words`` in place and returns dL/dqueries alone.
 
     Args:
         grad_words: (V, m), or None where no gradients are wanted.

@@ -59,7 +59,7 @@ DOMAINS: Dict[str, Domain] = {
     # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
     "positive": Domain("a number > 0, at most 1e30", lambda x: 0 < x <= LARGEST, math.log, torch.exp),
     "unit": Domain(
-        "a number between 0 and 1, at most 0.999999",  # float32 makes 1 of larger ones
+        "a number between 0 and 1, at most 0.999999",  # of larger ones 1 - x has no digits in float32
         lambda x: 0 < x <= 0.999999,
         lambda x: math.log(x / (1 - x)),
         torch.sigmoid,

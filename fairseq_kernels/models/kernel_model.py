@@ -103,12 +103,12 @@ class KernelModel:
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         layer = self.output_layer_module
-        layer.rename_old_parameters(state_dict, f"{prefix}decoder.output_projection.")
+        layer.adapt_state(state_dict, f"{prefix}decoder.output_projection.")
         own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
         marker = f"{prefix}decoder.output_projection.kind_version"
         if marker in state_dict:
             try:
-                layer.check_kind(state_dict[marker])
+                layer.check_state(state_dict, f"{prefix}decoder.output_projection.")
             except ValueError as error:
                 raise mistake(f"{error}; use the same --output-layer and --kernels, or another --save-dir") from error
             state_dict[marker] = layer.kind_version

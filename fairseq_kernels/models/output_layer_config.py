@@ -187,7 +187,7 @@ def build_output_layer(
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
         default_bias = DEFAULT_BIAS[cfg.output_layer]
-    bias = str(cfg.output_bias or default_bias).lower()
+    bias = str(default_bias if cfg.output_bias in (None, "") else cfg.output_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
     if cfg.output_memory_mib is not None and cfg.output_memory_mib < 1:

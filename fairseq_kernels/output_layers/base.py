@@ -48,13 +48,14 @@ class OutputLayer(nn.Module):
     ``chunked_loss.LossPass``) or :meth:`losses`.
 
     Both compute in float32, or in float64 where the features have it, under autocast and ``.half()`` too. On CUDA the
-    products with the words' vectors then take half-precision inputs, and accumulate in float32.
+    products with the words' vectors in :meth:`nll` of kernels then take half-precision inputs, and accumulate in
+    float32.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
-        settings: what it should agree with: another value belongs to another distribution, not to other parameters.
+        settings: what it should agree with, else it warns: they change the distribution, not the parameters.
         memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
@@ -81,7 +82,8 @@ class OutputLayer(nn.Module):
         self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
         # fairseq's moving average of parameters leaves alone what has "version" in its name
-        self.register_buffer("kind_version", torch.tensor(list(f"{kind}; {settings}".encode()), dtype=torch.uint8))
+        # int32: fairseq's average_checkpoints.py adds all tensors up before it divides
+        self.register_buffer("kind_version", torch.tensor(list(f"{kind}; {settings}".encode()), dtype=torch.int32))
         self._cached: Optional[Tuple] = None
 
     @property
@@ -89,28 +91,29 @@ class OutputLayer(nn.Module):
         """V, under the name that ``nn.Embedding`` has for it."""
         return self.vocab_size
 
-    def check_kind(self, kind_version: Tensor) -> None:
-        """Compares a checkpoint's buffer ``kind_version`` with this layer's: warns of other settings.
+    def check_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
+        """Compares a checkpoint's layer with this one: warns of other settings.
 
         Raises:
             ValueError: the checkpoint is of another kind of layer.
         """
         (kind, _, settings), (own, _, own_settings) = (
-            bytes(buffer.tolist()).decode().partition("; ") for buffer in (kind_version, self.kind_version)
+            bytes(buffer.tolist()).decode().partition("; ")
+            for buffer in (state_dict[f"{prefix}kind_version"], self.kind_version)
         )
         if kind != own:
             raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {own!r}")
         if settings != own_settings:
             logger.warning("the checkpoint was trained with %s, the model has %s", settings, own_settings)
 
-    def rename_old_parameters(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
-        """Gives parameters of older checkpoints their present names."""
+    def adapt_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
+        """Makes of a checkpoint's state what this version and its settings expect."""
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        self.rename_old_parameters(state_dict, prefix)
+        self.adapt_state(state_dict, prefix)
         key = f"{prefix}kind_version"
         if key in state_dict:
-            self.check_kind(state_dict[key])
+            self.check_state(state_dict, prefix)
             state_dict[key] = self.kind_version
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -136,8 +139,7 @@ class OutputLayer(nn.Module):
                     f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, "
                     "or take the loss from forward"
                 )
-        features, target, weight, _, product_dtype = tokens
-        return chunked_loss(self, features, target, smoothing, summed, weight, product_dtype)
+        return chunked_loss(self, tokens, smoothing, summed)
 
     def cpu_tokens(self) -> int:
         """The most tokens a chunk on the CPU, where nothing is said about memory."""
@@ -251,8 +253,8 @@ class OutputLayer(nn.Module):
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
-            without gradient, 0 where ignored: ``nll`` (...), without smoothing and weights; of kernels
-            ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights`` (..., K); of a single
+            without gradient, 0 where ignored: where the loss is -log p(y) ``nll`` (...), without smoothing and
+            weights; of kernels ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights`` (..., K); of a single
             kernel ``correct`` (...), whether the target is the most probable word.
 
         Raises:

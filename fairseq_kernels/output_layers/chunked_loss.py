@@ -5,11 +5,12 @@ stays. Backward multiplies by the incoming scalar. Exact, in three matrix produc
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
@@ -25,8 +26,8 @@ class LossPass:
 
     Attributes:
         leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
-        observed: None, or what the pass has seen beside its losses: its ``count(factor)`` is called once, when the
-            gradients are used, times ``factor`` (0: a batch that fairseq only fills up with).
+        observed: None, or what the pass has seen beside its losses: its ``count(factor)`` is called once, with the
+            incoming gradient; 0 is of a batch that fairseq only fills up with, which doesn't count.
     """
 
     leaves: Sequence[Tensor] = ()
@@ -77,24 +78,27 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
     return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients, work.observed)
 
 
+def unchanged(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class WithLayer(nn.Module):
-    """Calls ``run_pass``, as ``torch.func.functional_call`` calls modules."""
+    """Calls a function, as ``torch.func.functional_call`` calls modules, for which ``layer`` has other parameters."""
 
     def __init__(self, layer):
         super().__init__()
         self.layer = layer
 
-    def forward(self, *arguments) -> PassResult:
-        return run_pass(self.layer, *arguments)
+    def forward(self, function, *arguments):
+        return function(*arguments)
 
 
-def run_pass_with(layer, parameters: Sequence[Tensor], *arguments) -> PassResult:
-    """With an earlier pass' parameters, which ``torch.func.functional_call`` may have given the layer for it alone."""
-    now = dict(layer.named_parameters())
-    if all(old is new for old, new in zip(parameters, now.values())):
-        return run_pass(layer, *arguments)
-    earlier = {f"layer.{name}": parameter for name, parameter in zip(now, parameters)}
-    return torch.func.functional_call(WithLayer(layer), earlier, arguments)
+def call_with(layer, parameters: Dict[str, Tensor], function: Callable, *arguments):
+    """``function(*arguments)``, for which the layer has these tensors in the place of its parameters."""
+    if not parameters:
+        return function(*arguments)
+    named = {f"layer.{name}": parameter for name, parameter in parameters.items()}
+    return torch.func.functional_call(WithLayer(layer), named, (function, *arguments))
 
 
 class ChunkedLoss(Function):
@@ -105,7 +109,10 @@ class ChunkedLoss(Function):
         # with_gradients comes from the caller: in here grad mode is off, and needs_input_grad is True under no_grad
         ctx.layer, ctx.options = layer, options
         with_gradients = options.with_gradients and options.summed
-        result = run_pass(layer, features, target, options.epsilon, options.product_dtype, with_gradients, token_weight)
+        arguments = features, target, options.epsilon, options.product_dtype, with_gradients, token_weight
+        # not the hooks of a checkpoint around the layer, which would compute all again for each graph of a chunk
+        with saved_tensors_hooks(unchanged, unchanged):
+            result = run_pass(layer, *arguments)
         metrics.update(result.metrics)
         ctx.gradients, ctx.observed, ctx.counted = result.gradients, result.observed, False
         ctx.save_for_backward(features, target, token_weight, result.losses, *parameters)
@@ -123,7 +130,9 @@ class ChunkedLoss(Function):
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
             again = features, target, options.epsilon, options.product_dtype, True, weight
-            _, _, gradients, ctx.observed = run_pass_with(ctx.layer, parameters, *again)
+            # the pass' own parameters: functional_call may have given the layer them for it alone
+            own = dict(zip((name for name, _ in ctx.layer.named_parameters()), parameters))
+            _, _, gradients, ctx.observed = call_with(ctx.layer, own, run_pass, ctx.layer, *again)
         else:
             for gradient in gradients:
                 if gradient is not None:
@@ -150,17 +159,9 @@ class LossOptions(NamedTuple):
     product_dtype: Optional[torch.dtype]
 
 
-def chunked_loss(
-    layer,
-    features: Tensor,
-    target: Tensor,
-    epsilon: float,
-    summed: bool,
-    token_weight: Optional[Tensor],
-    product_dtype: Optional[torch.dtype],
-) -> Tuple[Tensor, Metrics]:
-    """The loss of features (N, d) against words (N,), a scalar or (N,), and metrics (N, ...)."""
+def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
+    """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
+    features, target, token_weight, _, product_dtype = tokens
     options = LossOptions(epsilon, summed, torch.is_grad_enabled(), product_dtype)
     metrics: Metrics = {}
-    loss = ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters())
-    return loss, metrics
+    return ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters()), metrics

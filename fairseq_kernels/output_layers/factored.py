@@ -45,7 +45,7 @@ class FactoredStatistics(torch.autograd.Function):
     @first_order
     def backward(ctx, grad_output, grad_total, grad_square):
         features, target, rows, quadratic, total = ctx.saved_tensors
-        ctx.layer.pending.append(FactoredGradient(features, target, grad_output, grad_total, grad_square))
+        ctx.layer.pending.append(FactoredGradient(features.detach(), target, grad_output, grad_total, grad_square))
         if not ctx.needs_input_grad[0]:
             return None, None, None, None
         grad_features = rows * grad_output.unsqueeze(1)
@@ -54,7 +54,7 @@ class FactoredStatistics(torch.autograd.Function):
 
 
 class FactoredSpherical(SphericalFamily):
-    """A Taylor or spherical softmax whose matrix is held as W = A U + 1 w^T, with W^T 1, W^T W and U^-1 beside it.
+    """A layer of the spherical family whose matrix is held as W = A U + 1 w^T, with W^T 1, W^T W and U^-1 beside it.
 
     A step of SGD changes U, w and the target's rows of A alone: O(N d^2 + d^3), whatever V. The bias is one more
     column of W, against a 1 in the context vector: e = d + 1 columns, or d without. Trained by :class:`FactoredSGD`;

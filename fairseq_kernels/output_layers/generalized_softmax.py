@@ -15,7 +15,7 @@ from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduc
 from ..kernels import Kernel
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
 from .base import OutputLayer
-from .chunked_loss import LossPass
+from .chunked_loss import LossPass, call_with
 
 CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
 CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
@@ -101,7 +101,7 @@ class GeneralizedSoftmax(OutputLayer):
         if self.prior_projection is not None:
             nn.init.xavier_uniform_(self.prior_projection)
 
-    def rename_old_parameters(self, state_dict, prefix):
+    def adapt_state(self, state_dict, prefix):
         for old, new in RENAMED.items():
             if prefix + old in state_dict:
                 state_dict[prefix + new] = state_dict.pop(prefix + old)
@@ -253,6 +253,7 @@ class GeneralizedSoftmaxPass(LossPass):
         if not with_gradients:
             self.grad_matrices: List[Optional[Tensor]] = [None] * len(matrices)
             self.grad_bias = self.grad_latent = None
+            self.copies: Dict[str, Tensor] = {}
             return
         self.grad_matrices = [torch.zeros_like(matrix) for matrix in matrices]
         self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
@@ -262,11 +263,14 @@ class GeneralizedSoftmaxPass(LossPass):
             terms=[tuple(map(differentiable, terms)) for terms in self.shared.terms],
             prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
-        self.learned = [p for kernel in layer.components() for p in kernel.parameters() if p.requires_grad]
+        learned = {f"kernels.{name}": p for name, p in layer.kernels.named_parameters() if p.requires_grad}
+        self.learned = list(learned.values())
+        # in their place, as a user's hooks on them would run in every chunk
+        self.copies = {name: parameter.detach().requires_grad_() for name, parameter in learned.items()}
         priors = [] if self.shared.prior_projection is None else [self.shared.prior_projection]
         self.anchor = matrices[0].new_zeros((), requires_grad=True)
         terms = (term for terms in self.shared.terms for term in terms if term.requires_grad)
-        self.leaves = [*terms, *self.learned, *priors, self.anchor]
+        self.leaves = [*terms, *self.copies.values(), *priors, self.anchor]
         self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
 
     def losses(self, features, target, epsilon):
@@ -290,7 +294,8 @@ class GeneralizedSoftmaxPass(LossPass):
         def project(features: Tensor, latent_projection: Tensor) -> Tensor:
             return LatentProjection.apply(features, latent_projection, self.grad_latent)
 
-        scores, log_pi = self.layer.component_scores(features, self.shared, multiply, project, token_factors)
+        arguments = features, self.shared, multiply, project, token_factors
+        scores, log_pi = call_with(self.layer, self.copies, self.layer.component_scores, *arguments)
         metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
         loss = MixtureNLL.apply(
             log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)
@@ -319,12 +324,14 @@ class GeneralizedSoftmaxPass(LossPass):
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
         leaves = [matrix[words].detach().requires_grad_() for matrix in self.shared.matrices]
         with torch.enable_grad():
-            terms = [term for terms in word_terms(self.layer.components(), leaves) for term in terms]
+            terms = call_with(self.layer, self.copies, word_terms, self.layer.components(), leaves)
+            terms = [term for of_kernel in terms for term in of_kernel]
         pairs = [(t, grad[words]) for t, grad in zip(terms, grad_terms) if t.requires_grad and grad is not None]
         if not pairs:
             return
         outputs, grad_outputs = zip(*pairs)
-        gradients = torch.autograd.grad(outputs, [*leaves, *self.learned], grad_outputs, allow_unused=True)
+        inputs = [*leaves, *self.copies.values()]
+        gradients = torch.autograd.grad(outputs, inputs, grad_outputs, allow_unused=True)
         grad_words = [total[words] for total in self.grad_matrices if total is not None]
         add_up([*grad_words, *grad_learned], gradients)
 

@@ -95,6 +95,24 @@ class KerBSoftmax(OutputLayer):
         if self.allocation is not None:
             clear_moments_of(self)
 
+    def adapt_state(self, state_dict, prefix):
+        """A training whose senses move may go on as one whose senses stay, and the reverse."""
+        averages = f"{prefix}allocation."
+        if self.allocation is None:
+            for name in [name for name in state_dict if name.startswith(averages)]:
+                del state_dict[name]
+        else:
+            for name, start in self.allocation.state_dict(prefix=averages).items():
+                state_dict.setdefault(name, start)
+
+    def check_state(self, state_dict, prefix):
+        super().check_state(state_dict, prefix)
+        if not torch.bincount(state_dict[f"{prefix}sense_word"], minlength=self.vocab_size).all():
+            raise ValueError(
+                "the checkpoint has words without a sense: checkpoints with --output-layer kerbs can't be averaged, as "
+                "senses move from word to word"
+            )
+
     def reset_parameters(self) -> None:
         """Vectors as fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""
         nn.init.normal_(self.weight, std=self.embed_dim**-0.5)
@@ -114,11 +132,12 @@ class KerBSoftmax(OutputLayer):
         known = None if torch.compiler.is_compiling() else self._table  # a graph would have it for good
         version = times_written(self.sense_word)
         if known is None or known[0] is not self.sense_word or known[1] != version:
-            order = torch.argsort(self.sense_word, stable=True)
-            words = self.sense_word[order]
-            counts = torch.bincount(words, minlength=self.vocab_size)
-            table = order.new_full((self.vocab_size, int(counts.max())), -1)
-            table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
+            with torch.inference_mode(False):  # autograd saves no tensors of inference mode
+                order = torch.argsort(self.sense_word, stable=True)
+                words = self.sense_word[order]
+                counts = torch.bincount(words, minlength=self.vocab_size)
+                table = order.new_full((self.vocab_size, int(counts.max())), -1)
+                table[words, torch.arange(len(words), device=words.device) - (counts.cumsum(0) - counts)[words]] = order
             known = self._table = self.sense_word, version, table
         return known[2]
 
@@ -211,9 +230,9 @@ class SenseNLL(Function):
 class KerBSPass(LossPass):
     """The loss of a :class:`KerBSoftmax`.
 
-    With x = -theta cos and e = e^x - 1, S = ||h|| outward_s e; outward = -||w|| / theta D (``kerbs_kernel``).
-    dL/dtheta, of which every token has a part, follows from sums of dL/dS e and from dL/dW, so that beside the
-    scores only e is stored. All but the softmax is done a block of senses at a time, while it is in the caches.
+    With x = -theta cos and curved = exp(x) - 1, S = ||h|| outward_s curved; outward = -||w|| / theta D
+    (``kerbs_kernel``). dL/dtheta, of which every token has a part, follows from sums of dL/dS curved and from dL/dW, so
+    that beside the scores only curved is stored. All but the softmax is done a block of senses at a time, while it is in the caches.
     """
 
     def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):
@@ -258,7 +277,7 @@ class KerBSPass(LossPass):
         return loss, nll, (grad_scores, curved, queries, length)
 
     def kernel(self, products: Tensor, senses: slice, length: Tensor, scores: Tensor) -> None:
-        """Scores (n, block) of the senses; their products become e."""
+        """Scores (n, block) of the senses; their products become ``curved``."""
         if self.layer.positive_only:
             positive, plain = products > 0, products / self.outward[senses]
         curved = products.mul_(self.inward[senses]).expm1_()
@@ -326,7 +345,7 @@ class KerBSPass(LossPass):
         dL/dlength."""
         senses = self.blocks[index]
         product = self.workspace.rows("products", grad_scores, grad_scores.size(1))
-        torch.mul(grad_scores, curved, out=product)  # dL/dS e
+        torch.mul(grad_scores, curved, out=product)  # dL/dS curved
         self.grad_outward[senses].addmv_(product.T, factors)
         grad_length.addmv_(product, self.outward[senses])
         own = product
@@ -335,7 +354,7 @@ class KerBSPass(LossPass):
             own = product * positive
             self.grad_curved[senses].addmv_(own.T, factors)
         if self.has_near[index]:
-            # ((1 + e) log(1 + e) - e) / e, by its series
+            # ((1 + c) log(1 + c) - c) / c of c = curved, by its series
             series = curved.mul(1 / 12).sub_(1 / 6).mul_(curved).add_(1 / 2).mul_(curved)
             self.grad_near[senses].addmv_(series.mul_(own).T, factors)
         if self.layer.positive_only:

@@ -27,7 +27,7 @@ class AllocationSettings:
         maximum: senses that a word gets to.
         share: the most senses that move at a time, as a part of V; one at least.
         frequent: senses move to words among this part of the vocabulary, the more frequent one.
-        noise: deviation of a moved sense's vector from the one it starts at, in deviations of that one's coordinates.
+        noise: standard deviation of what is added to a moved sense's vector, a copy, in that of its coordinates.
     """
 
     every: int = 500
@@ -79,7 +79,7 @@ class SenseAllocation(nn.Module):
             self.register_buffer(f"pending_{name}", torch.zeros(size))  # since the last update
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
         self.register_buffer("moves", torch.zeros((), dtype=torch.long))
-        self.moved: Optional[Tensor] = None  # senses whose optimiser moments are still of their former word
+        self.moved: Optional[Tensor] = None  # before this update: the optimisers' moments are of their former words
 
     def _apply(self, function, recurse=True):
         buffers = dict(self._buffers)
@@ -87,6 +87,12 @@ class SenseAllocation(nn.Module):
         for name, buffer in buffers.items():  # .half() is for parameters: counts need their digits
             self._buffers[name] = buffer.to(self._buffers[name].device)
         return self
+
+    def _load_from_state_dict(self, *args):
+        super()._load_from_state_dict(*args)
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
+            for name in OBSERVED:  # the checkpoint has the first process's, which count once
+                getattr(self, f"pending_{name}").zero_()
 
     def update(self, layer, num_updates: int) -> None:
         """Called before every batch: at the first one of an update takes in the last update's sums; then may move."""
@@ -99,6 +105,7 @@ class SenseAllocation(nn.Module):
         self.updates.fill_(num_updates)
         if num_updates <= last:  # a further batch of the update, or a training that starts anew
             return
+        self.moved = None
         self.fold(layer.sense_word)
         if num_updates % self.settings.every == 0:
             self.reallocate(layer, num_updates)
@@ -172,14 +179,10 @@ class SenseAllocation(nn.Module):
         """Zeroes what an optimiser remembers of the moved senses."""
         if self.moved is None:
             return
-        own = [p for p in (layer.weight, layer.theta) if p is not None and p.requires_grad]
-        given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for parameter in own:
-            if any(parameter is other for other in given):
-                for value in optimizer.state.get(parameter, {}).values():
-                    if torch.is_tensor(value) and value.shape == parameter.shape:
-                        value[self.moved] = 0
-                self.moved = self.moved if parameter is not own[-1] else None
+        for parameter in (layer.weight, layer.theta):
+            for value in optimizer.state.get(parameter, {}).values():
+                if torch.is_tensor(value) and value.shape == parameter.shape:
+                    value[self.moved] = 0
 
 
 class Observation:
@@ -196,13 +199,13 @@ class Observation:
         self.sums["usage"].index_add_(0, senses.flatten(), shares.flatten().to(self.sums["usage"].dtype))
 
     def count(self, factor: Tensor) -> None:
-        """Adds the sums to the pending ones; a factor of 0 is a batch that fairseq only fills up with."""
-        counts = (factor != 0).any().to(self.sums["usage"].dtype)
+        """Adds the sums to the pending ones. Neither a batch that fairseq only fills up with, whose factor is 0, nor one
+        with NaN or infinite losses, which ``--amp`` skips, counts."""
+        counts = (factor != 0).any() & self.sums["log_probability"].isfinite().all()
         for name, value in self.sums.items():
-            getattr(self.allocation, f"pending_{name}").addcmul_(value, counts)
+            getattr(self.allocation, f"pending_{name}").add_(torch.where(counts, value, 0.0))
 
 
-# Neither models nor criterions get to see the optimiser: torch's hook for every optimiser's step does.
 _layers: weakref.WeakSet = weakref.WeakSet()
 
 
@@ -211,8 +214,10 @@ def _before_step(optimizer, args, kwargs):
         layer.allocation.clear_moments(layer, optimizer)
 
 
+# Neither models nor criterions get to see the optimiser: torch's hook for every optimiser's step does.
+register_optimizer_step_pre_hook(_before_step)
+
+
 def clear_moments_of(layer) -> None:
     """Has the moments of the layer's moved senses cleared before the next step of its optimiser."""
-    if not _layers:
-        register_optimizer_step_pre_hook(_before_step)
     _layers.add(layer)

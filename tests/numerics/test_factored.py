@@ -1,5 +1,6 @@
 """Factored spherical layers: the steps of ``FactoredSGD`` against torch's SGD on the dense matrix."""
 
+import copy
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -249,9 +250,10 @@ def test_gradients_stay_until_the_step():
     dense, factors = pair()
     features, target = batch(5, torch.Generator().manual_seed(11))
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
-        loss = layer.nll(features, target)
+        loss = layer.nll(features.clone().requires_grad_() * 1.0, target)
         loss.backward(retain_graph=True)
         (3 * loss).backward()
+        copy.deepcopy(layer)  # they hold no graph
         sgd.step()
     assert_same(dense, factors, **TIGHT)
 

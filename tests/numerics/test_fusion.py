@@ -9,6 +9,15 @@ import torch
 from fairseq_kernels.fused import compiled
 from fairseq_kernels.fused.mixture_nll import mixture_losses
 
+
+
+class OnCuda(torch.Tensor):
+    """A CPU tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+
+ON_CUDA = OnCuda(torch.ones(1))
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
 )
@@ -48,21 +57,23 @@ def test_the_cpu_stays_eager(monkeypatch):
     assert double(torch.ones(1)) == 2
 
 
-def test_what_does_not_compile_runs_eagerly(caplog):
+def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):
     """With one line in the log, however often it is called."""
 
     def refused(*args):
         raise torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("no Triton"), None)
 
-    call = compiled.guarded(lambda x: x + 1, refused)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: refused)
+    call = compiled.compiled_on_cuda(lambda x, tensor: x + 1)
     with caplog.at_level(logging.WARNING):
-        assert [call(1), call(2)] == [2, 3]
+        assert [call(1, ON_CUDA), call(2, ON_CUDA)] == [2, 3]
     assert len(caplog.records) == 1 and "without torch.compile" in caplog.text
 
 
-def test_other_errors_are_not_hidden():
+def test_other_errors_are_not_hidden(monkeypatch):
     def broken(*args):
         raise ZeroDivisionError
 
+    monkeypatch.setattr(torch, "compile", lambda function, **options: broken)
     with pytest.raises(ZeroDivisionError):
-        compiled.guarded(lambda x: x, broken)(1)
+        compiled.compiled_on_cuda(lambda x: x)(ON_CUDA)

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from layer_checks import Memory, inputs
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
 from fairseq_kernels.output_layers.kerbs_kernel import bayesian_kernel
@@ -457,13 +458,14 @@ def test_moments_of_moved_senses_are_cleared(made):
     other.param_groups[0]["params"][0].grad = torch.ones(2)
     other.step()
     adam.step()
-    assert layer.allocation.moved is None
     for name, decay in (("exp_avg", 0.9), ("exp_avg_sq", 0.999)):
         assert before[name][sense].any()
         assert not adam.state[layer.weight][name][sense].any()
         assert not adam.state[layer.theta][name][sense].any()
         others = [other for other in range(12) if other != sense]
         torch.testing.assert_close(adam.state[layer.weight][name][others], decay * before[name][others])
+    layer.set_num_updates(4)
+    assert layer.allocation.moved is None
 
 
 def test_moments_of_moved_senses_where_theta_is_fixed():
@@ -474,7 +476,77 @@ def test_moments_of_moved_senses_where_theta_is_fixed():
     adam.step()
     [(sense, *_)] = layer.allocation.reallocate(layer, 5)
     layer.allocation.clear_moments(layer, adam)
-    assert layer.allocation.moved is None and not adam.state[layer.weight]["exp_avg"][sense].any()
+    assert not adam.state[layer.weight]["exp_avg"][sense].any()
+
+
+def test_moments_in_two_optimizers():
+    layer = prepared(share=1 / 6)
+    optimizers = [torch.optim.SGD([parameter], lr=0.0, momentum=0.9) for parameter in (layer.theta, layer.weight)]
+    for parameter, optimizer in zip((layer.theta, layer.weight), optimizers):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        parameter.grad.zero_()
+    [(sense, *_)] = layer.allocation.reallocate(layer, 5)
+    for parameter, optimizer in zip((layer.theta, layer.weight), optimizers):
+        optimizer.step()
+        moments = optimizer.state[parameter]["momentum_buffer"]
+        assert not moments[sense].any() and moments[: sense].all() and moments[sense + 1 :].all()
+
+
+def test_a_batch_of_infinite_loss_does_not_count():
+    """--amp skips it, and the training goes on."""
+    layer = allocated()
+    observe(layer, torch.tensor([[torch.inf, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]), torch.tensor([1, 2]), 0)
+    observe(layer, torch.ones(1, 4), torch.tensor([3]), 1)
+    layer.set_num_updates(2)
+    assert layer.allocation.occurrences.tolist() == [0, 0, 0, 1, 0, 0]
+    assert all(value.isfinite().all() for value in layer.state_dict().values())
+
+
+def test_a_first_evaluation_in_inference_mode():
+    layer = make()
+    features, target = inputs(layer)
+    with torch.inference_mode():
+        layer.nll(features, target)
+    layer(features).sum().backward()
+    assert layer.weight.grad.isfinite().all()
+
+
+def test_pending_sums_of_a_checkpoint_count_once(monkeypatch):
+    """They are one process's, and all load them."""
+    layer = allocated()
+    observe(layer, torch.ones(1, 4), torch.tensor([3]), 0)
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        loaded = allocated()
+        loaded.load_state_dict(layer.state_dict())
+        assert loaded.allocation.pending_occurrences.sum() == 1 - rank
+
+
+def test_averaged_checkpoints_are_refused():
+    """Where they leave a word without a sense."""
+    layer = allocated()
+    state = layer.state_dict()
+    state["sense_word"] = state["sense_word"].clamp_max(4)
+    with pytest.raises(ValueError, match="words without a sense: .* can't be averaged"):
+        layer.load_state_dict(state)
+
+
+def test_senses_that_move_may_stay_from_a_checkpoint_on_and_the_reverse():
+    moving, staying = allocated(), KerBSoftmax(4, 6, senses=12)
+    moving.allocation.usage.fill_(0.5)
+    staying.load_state_dict(moving.state_dict())
+    assert staying.weight.equal(moving.weight)
+    moving.load_state_dict(staying.state_dict())
+    assert moving.allocation.usage.eq(0.5).all()
+
+
+def test_the_optimizers_hook_is_registered_once():
+    before = len(_global_optimizer_pre_hooks)
+    for _ in range(3):
+        allocated()
+    assert len(_global_optimizer_pre_hooks) == before
 
 
 def test_half_precision_parameters_are_refused():

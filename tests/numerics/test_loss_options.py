@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from fairseq_kernels import GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
@@ -196,6 +197,42 @@ def test_parameters_of_a_functional_call(layer, reduction):
     inputs = [features, *given.values()]
     for actual, wanted in zip(gradients(ours, *inputs), gradients(plain, *inputs)):
         torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_a_user_s_hooks_run_once(reduction):
+    """On learned hyper-parameters, too, whose gradients the chunks compute by autograd."""
+    layer = GeneralizedSoftmax(DIM, WORDS, "lin,rbf", kernel_params="rbf.gamma=learned,rbf.scale=learned").double()
+    layer.memory_budget = 2 * layer.row_bytes(torch.float64)
+    features, target, _ = tokens()
+    wanted = gradients(each_token(layer, features, target).sum(), *layer.parameters())
+    calls = []
+    for parameter in layer.parameters():
+        parameter.register_hook(lambda gradient: calls.append(1) or 2 * gradient)
+    layer.nll(features, target, reduction=reduction).sum().backward()
+    assert len(calls) == len(wanted)
+    for parameter, gradient in zip(layer.parameters(), wanted):
+        torch.testing.assert_close(parameter.grad, 2 * gradient, rtol=1e-9, atol=1e-9)
+
+
+def test_inside_a_checkpoint(layer, monkeypatch):
+    """Without reentrance, whose hooks on saved tensors would compute all chunks again for each."""
+    passes, loss_pass = [], layer.loss_pass
+    monkeypatch.setattr(layer, "loss_pass", lambda *options: passes.append(options) or loss_pass(*options), raising=False)
+    features, target, _ = tokens()
+    wanted = gradients(layer.nll(features, target), *layer.parameters())
+    passes.clear()
+    loss = torch.utils.checkpoint.checkpoint(layer.nll, features, target, use_reentrant=False)
+    torch.testing.assert_close(gradients(loss, *layer.parameters()), wanted)
+    assert len(passes) in (0, 2)  # the spherical family has none
+
+
+def test_averaged_checkpoints(layer):
+    """As fairseq's average_checkpoints.py averages them."""
+    average = {name: value + value + value for name, value in layer.state_dict().items()}
+    for name, value in average.items():
+        average[name] = value / 3 if value.is_floating_point() else value // 3
+    layer.load_state_dict(average)
 
 
 def test_untied_matrices_that_the_user_ties():

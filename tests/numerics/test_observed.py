@@ -67,6 +67,7 @@ def test_compiled_on_cuda(compilations):
     call = compiled.compiled_on_cuda(lambda *_: "eager")
     assert call(torch.ones(1)) == "eager" and not compilations
     assert call(1, [(OnCuda(torch.ones(1)), True)]) == call(OnCuda(torch.ones(2))) == "compiled"
+    assert call(torch.ones(1)) == "eager"
     assert compilations == [{"dynamic": True}]
 
 

@@ -53,6 +53,7 @@ def test_kernels(dictionary):
     own = layer(dictionary, kernels="2xlog", kernel_params="log.p=3", untied_projections=True, output_bias="false")
     assert own.component_names() == ["log1", "log2"] and own.kernels[1].value("p") == 3
     assert len(own.untied_weights) == 1 and own.bias is None
+    assert layer(dictionary, output_bias=False).bias is None  # from Python
     assert layer(dictionary, latent_projection=True).latent_projection is not None
 
 

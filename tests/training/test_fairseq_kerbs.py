@@ -108,6 +108,11 @@ def test_the_posterior_embeds_by_equation_6(trainings):
         own = layer.sense_word == word
         expected.append((row[own] / row[own].sum()) @ layer.weight[own])
     torch.testing.assert_close(lm.decoder.embed_tokens(words, context), torch.stack(expected))
+    with torch.no_grad():  # in half precision, too, where one vector is 0 and others are long
+        layer.weight[layer.sense_word == 5] = 0
+        layer.weight[layer.sense_word == 6] *= 1000
+    lm.half()
+    assert lm.decoder.embed_tokens(words, 300 * context.half()).isfinite().all()
 
 
 @models("lstm")

@@ -25,11 +25,14 @@ from fairseq_commands import (
     start,
     succeeded,
 )
+from fairseq_cli.train import main as train_main
+from omegaconf import OmegaConf
 from torch import distributed
 from trained_models import batches, load, loss_of, padded_batch, parameters, scores
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import checkpoints
+from fairseq_kernels import distributed as distribution
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import KernelLSTMLanguageModel
@@ -573,6 +576,42 @@ def test_what_else_ends_a_training(limit, lm_data, tmp_path):
 def test_a_training_without_an_update_ends_with_an_error(lm_data, tmp_path):
     result = start(*lm_training(lm_data, tmp_path / "new", "--lr", 1e-9, "--stop-min-lr", 1e-3)).wait()
     assert result.code and "the training ended without a checkpoint" in result.err.splitlines()[-1]
+
+
+def test_nodes_but_the_first_need_no_checkpoint(monkeypatch, tmp_path):
+    """With a folder of each node's own; fairseq forgets the node's rank when it starts its processes."""
+    cfg = OmegaConf.create({
+        "distributed_training": {"distributed_rank": 8}, "common": {"tpu": True, "cpu": False},
+        "checkpoint": {"no_save": False, "save_dir": str(tmp_path)},
+    })  # fmt: skip
+    forgets = lambda cfg, main, **kwargs: cfg.distributed_training.update(distributed_rank=None)  # noqa: E731
+    monkeypatch.setattr(distribution, "fairseq_call", forgets)
+    distribution.call_main(cfg, train_main)
+    cfg.distributed_training.distributed_rank = 0
+    with pytest.raises(SystemExit, match="ended without a checkpoint"):
+        distribution.call_main(cfg, train_main)
+
+
+def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
+    """And not one of a training that was begun again from an earlier checkpoint, though it had come further."""
+    places = {"checkpoint2.pt": (1, 200), "checkpoint6.pt": (2, 600), "checkpoint_last.pt": (2, 300)}
+    monkeypatch.setattr(checkpoints, "place", lambda path: places[path.name])
+    for second, name in enumerate(places):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (second, second))
+    assert checkpoints.newest(tmp_path).name == "checkpoint_last.pt"
+    os.utime(tmp_path / "checkpoint6.pt", (9, 9))  # it was stopped before the copy
+    assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
+    os.utime(tmp_path / "checkpoint_last.pt", (9, 9))
+    assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
+
+
+def test_finetuning_where_all_checkpoints_are_damaged(mixture_lm, tmp_path):
+    """Begins anew from the model that is given: fairseq takes no --restore-file beside it."""
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"cut")
+    cfg = Namespace(save_dir=str(tmp_path), restore_file="checkpoint_last.pt", finetune_from_model=str(mixture_lm.last))
+    assert checkpoints.choose(cfg, "") is None
+    assert cfg.restore_file == "checkpoint_last.pt" and cfg.finetune_from_model == str(mixture_lm.last)
 
 
 def test_torch_s_own_wrapper_with_unused_parameters(mixture_lm):

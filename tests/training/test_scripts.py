@@ -87,6 +87,7 @@ def test_copies_that_an_interruption_left_out_are_made(lm_data, tmp_path):
             path.unlink()
             if content:
                 path.write_bytes(content)
+                os.utime(path, (1, 1))
         code, out, err = script(*command, 4)
         assert code == 0 and "is finished (4 updates)" in out, out + err
         assert best.read_bytes() == last.read_bytes() == newer
