@@ -71,7 +71,8 @@ def call_on_cpu(cfg, main, kwargs: dict) -> None:
         options.distributed_init_method, options.distributed_no_spawn = "env://", True
         options.distributed_world_size, options.distributed_rank = int(size), int(rank)
     if "://" not in (options.distributed_init_method or "://"):
-        raise mistake(f"--distributed-init-method {options.distributed_init_method} is not allowed: give tcp://HOST:PORT")
+        method = options.distributed_init_method
+        raise mistake(f"--distributed-init-method {method} is not allowed: give tcp://HOST:PORT")
     if options.distributed_world_size == 1:
         return main(cfg, **kwargs)
     if options.ddp_backend not in ("pytorch_ddp", "c10d", "legacy_ddp", "no_c10d"):

@@ -254,8 +254,8 @@ class OutputLayer(nn.Module):
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
             without gradient, 0 where ignored: where the loss is -log p(y) ``nll`` (...), without smoothing and
-            weights; of kernels ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights`` (..., K); of a single
-            kernel ``correct`` (...), whether the target is the most probable word.
+            weights; of kernels ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights``
+            (..., K); of a single kernel ``correct`` (...), whether the target is the most probable word.
 
         Raises:
             ValueError: shapes that don't fit, a target that is no word or no integer, epsilon outside [0, 1), another

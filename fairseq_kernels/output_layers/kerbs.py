@@ -232,7 +232,8 @@ class KerBSPass(LossPass):
 
     With x = -theta cos and curved = exp(x) - 1, S = ||h|| outward_s curved; outward = -||w|| / theta D
     (``kerbs_kernel``). dL/dtheta, of which every token has a part, follows from sums of dL/dS curved and from dL/dW, so
-    that beside the scores only curved is stored. All but the softmax is done a block of senses at a time, while it is in the caches.
+    that beside the scores only curved is stored. All but the softmax is done a block of senses at a time, while it is
+    in the caches.
     """
 
     def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):

@@ -199,8 +199,8 @@ class Observation:
         self.sums["usage"].index_add_(0, senses.flatten(), shares.flatten().to(self.sums["usage"].dtype))
 
     def count(self, factor: Tensor) -> None:
-        """Adds the sums to the pending ones. Neither a batch that fairseq only fills up with, whose factor is 0, nor one
-        with NaN or infinite losses, which ``--amp`` skips, counts."""
+        """Adds the sums to the pending ones, but not those of a batch that fairseq only fills up with, whose factor is
+        0, or of one with an infinite loss or NaN, which ``--amp`` skips."""
         counts = (factor != 0).any() & self.sums["log_probability"].isfinite().all()
         for name, value in self.sums.items():
             getattr(self.allocation, f"pending_{name}").add_(torch.where(counts, value, 0.0))

@@ -39,8 +39,8 @@ TIMES = itertools.count(1_000_000_000)
 LIMIT = 900  # seconds that the tests of a bug may take; a bug that makes them endless is killed
 
 
-def passes(tests: str, copy: Path) -> bool:
-    """Whether these tests pass in the copy, in a process of its own."""
+def passes(tests: str, copy: Path, limit: int = 0) -> bool:
+    """Whether these tests pass in the copy, in a process of its own, within so many seconds; 0: however long."""
     child = os.fork()
     if child == 0:
         os.setpgrp()
@@ -50,7 +50,7 @@ def passes(tests: str, copy: Path) -> bool:
         os.chdir(copy)
         sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing would import this file again
         os.environ["PYTHONPATH"] = sys.path[0] = str(copy)
-        signal.alarm(LIMIT)
+        signal.alarm(limit)
         os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]))
     _, status = os.waitpid(child, 0)
     try:
@@ -83,7 +83,7 @@ def tried(bug: Bug, copy: Path) -> bool:
     text = (copy / bug.file).read_text(encoding="utf-8")
     write(copy / bug.file, text.replace(bug.old, bug.new))
     try:
-        return not passes(bug.tests, copy)
+        return not passes(bug.tests, copy, LIMIT)
     finally:
         write(copy / bug.file, text)
 
@@ -98,7 +98,7 @@ def record(path: Path, outcomes: Dict[Bug, Dict], bugs: Sequence[Bug], **more) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="bugs in whose file, code or tests this text is")
-    parser.add_argument("--bugs", type=Path, help="a JSON list of bugs in the place of bugs.py (random_bugs.py draws one)")
+    parser.add_argument("--bugs", type=Path, help="a JSON list in the place of bugs.py (random_bugs.py draws one)")
     parser.add_argument("--out", type=Path, help="a JSON file for what became of each bug")
     args = parser.parse_args()
     bugs = [Bug(**bug) for bug in json.loads(args.bugs.read_text())] if args.bugs else BUGS
