@@ -53,10 +53,15 @@ def write(path: str, fill) -> None:
         with open(part, "wb") as file:
             fill(file)
         os.replace(part, path)
-    except (OSError, RuntimeError) as error:  # the latter is torch's, of a disk that is full
+    except BaseException as error:
         Path(part).unlink(missing_ok=True)
-        system = error if isinstance(error, OSError) else error.__context__
-        why = getattr(system, "strerror", None) or str(error).splitlines()[0]
+        # torch has a RuntimeError in the place of what stopped it: a full disk, or Ctrl-C
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause
+        if not isinstance(error, (OSError, RuntimeError)):
+            raise
+        why = getattr(cause, "strerror", None) or str(error).splitlines()[0]
         raise mistake(
             f"{path} can't be written ({why}); make room, and the same command goes on from the last checkpoint"
         ) from error

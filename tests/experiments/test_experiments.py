@@ -333,6 +333,27 @@ def test_checkpoints_are_whole_or_as_before(tmp_path):
     assert (tmp_path / "checkpoint_best.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_an_interruption_while_a_checkpoint_is_written(after, monkeypatch, tmp_path):
+    """torch ends with an error of its own, as if nothing could be written."""
+    writes = []
+
+    def save(obj, file):
+        def write(content):
+            writes.append(content)
+            if len(writes) > after:
+                raise KeyboardInterrupt
+            return len(content)
+
+        torch_save(obj, SimpleNamespace(write=write, flush=lambda: None))
+
+    torch_save = torch.save
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save({"a": torch.ones(2)}, str(tmp_path / "checkpoint_last.pt"))
+    assert len(writes) > after and not list(tmp_path.iterdir())
+
+
 # files
 
 

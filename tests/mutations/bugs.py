@@ -246,6 +246,8 @@ BUGS = [
         FACTORED.format("until_the_step")),
     Bug(FUSED + "compiled.py", "return function(*args)\n        if compiled is", "pass\n        if compiled is",
         OBSERVED.format("compil")),
+    Bug("fairseq_kernels/checkpoints.py", "if isinstance(cause, KeyboardInterrupt):", "if False:",
+        TABLES.format("while_a_checkpoint")),
     Bug("fairseq_kernels/checkpoints.py", "if time < written:", "if False:", MODELS_TRAINED.format("written_last")),
     Bug("fairseq_kernels/checkpoints.py", "if cfg.finetune_from_model:  # fairseq", "if False:  # fairseq",
         MODELS_TRAINED.format("finetuning_where")),
