@@ -2,10 +2,12 @@
 
 import functools
 import math
+import re
 import shlex
 import subprocess
+from collections import Counter
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy
 import pandas
@@ -41,6 +43,7 @@ COSTS = {  # of rows whose figures have them: heading and format
     "minutes": ("minutes", "{:.1f}"),
 }
 BASELINES = ("lin", "softmax")  # what rows are compared with; where there is none of these, with the table's first
+OF_A_LAYER = re.compile(r"\s*--(?:epsilon|senses|kerbs-\S+)[ =]\S+")  # options that the baseline can't have
 COLUMN = ["profile", "corpus", "metric", "split"]
 RUN = ("name", "corpus", "profile", "seed")
 FIGURE = (*RUN, "split", "metric", "value", "command", "config", "data", "date", "versions")
@@ -87,8 +90,8 @@ def read_curves(path: Path) -> Dict[Tuple, List]:
 def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Dict[Tuple, List]] = None):
     """Objects of ``results/`` as lines, their provenance beside them.
 
-    Rows that were run with other options too, after ``--``, have a name for each, and so have different data under one
-    corpus' name.
+    Rows that were run with other options after ``--`` have a name for each (:func:`plain_configurations`), and so have
+    different data under one corpus' name.
     """
     figures = pandas.DataFrame([{**entry.get("provenance", {}), **entry, "entry": entry} for entry in entries])
     figures = figures.reindex(columns=figures.columns.union(OPTIONAL, sort=False))
@@ -99,15 +102,36 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     figures["valid_curve"] = [(curves or {}).get(run, []) for run in runs]
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
-    rows = {row.name: row for row in table.rows}
-    for (name, corpus, profile), row_figures in figures.groupby(["name", "corpus", "profile"]):
-        options = " ".join(row_options(SEARCHED, corpus, profile, rows.get(name, tables.Row(""))) or ())
-        own = options if options in row_figures.config.values else row_figures.config.iloc[0]
-        other = row_figures.config[row_figures.config != own]
-        figures.loc[other.index, "name"] = name + " (" + other + ")"
+    for (corpus, profile), part in figures.groupby(["corpus", "profile"]):
+        plain = plain_configurations(part, table, corpus, profile)
+        other = part[[run not in plain for run in zip(part.name, part.config)]]
+        figures.loc[other.index, "name"] = other.name + " (" + other.config + ")"
     several = figures.groupby("corpus").data.transform("nunique") > 1
     figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
     return figures.sort_values("seed", kind="stable")
+
+
+def plain_configurations(part: pandas.DataFrame, table: tables.Table, corpus: str, profile: str) -> Set[Tuple]:
+    """Name and configuration of what goes by its row's name alone: of a row's configurations the one whose options
+    after ``--`` most rows have; but for its layer's own they must be the baseline's. Where these can't be told, the
+    first."""
+    rows, runs = {row.name: row for row in table.rows}, dict.fromkeys(zip(part.name, part.config))
+    extra = {(name, config): extra_options(config, rows.get(name), corpus, profile) for name, config in runs}
+    counts = Counter(options for options in extra.values() if options is not None)
+    order = [*sorted(counts, key=lambda options: (-counts[options], options)), None]
+    own = {name: min((run for run in extra if run[0] == name), key=lambda run: order.index(extra[run]))
+           for name in part.name}  # fmt: skip
+    usual = extra.get(own.get(baseline_of(table, own)))
+    shared = {run: OF_A_LAYER.sub("", options) for run, options in extra.items() if options is not None}
+    usual = OF_A_LAYER.sub("", order[0] or "" if usual is None else usual)
+    return {run for run in own.values() if shared.get(run, usual) == usual}
+
+
+def extra_options(config: str, row: Optional[tables.Row], corpus: str, profile: str) -> Optional[str]:
+    """Those after ``--``, which a configuration has beyond its row's; None where that has other options by now."""
+    options = None if row is None or row.unigram else row_options(SEARCHED, corpus, profile, row)
+    words, own = config.split(), " ".join(options or ()).split()
+    return None if options is None or words[: len(own)] != own else " ".join(words[len(own) :])
 
 
 @functools.lru_cache

@@ -190,6 +190,20 @@ def test_rows_with_further_options_have_lines_of_their_own(results):
     assert chapters[0].parts[0].pictures[-1].caption.endswith(": lin (--kernels lin --lr 1)")
 
 
+def test_one_more_training_with_other_options_is_no_baseline(results):
+    """Most rows were run with options after --: one more of lin's, or a row with others alone, doesn't pass for them;
+    one with an option of its own layer, too, does."""
+    usual, other = "--kernels {} --max-epoch 3", "--kernels {} --lr 1 --max-epoch 3"
+    runs = (("lin", usual, 60.0), ("lin", other, 50.0), ("log", usual + " --epsilon 1", 70.0), ("mog", usual, 65.0),
+            ("lin*", "--kernels lin --kernel-params lin.scale=learned --lr 1", 64.0))  # fmt: skip
+    figures = [figure(name, value, config=config.format(name)) for name, config, value in runs]
+    chapters = results(sorted(figures, key=lambda each: each["provenance"]["config"]))
+    assert values_of(chapters, "− lin's") == {
+        "log": "+10.0", "lin": "", "mog": "+5.0", "lin (--kernels lin --lr 1 --max-epoch 3)": "-10.0",
+        "lin* (--kernels lin --kernel-params lin.scale=learned --lr 1)": "+4.0",
+    }  # fmt: skip
+
+
 def test_a_searched_row_s_name_is_that_of_the_newest_search(results, monkeypatch, tmp_path):
     with (tmp_path / "configs" / "toy.yaml").open("a") as table:
         table.write("  - {name: log-searched, searched: log}\n")
