@@ -1,9 +1,9 @@
 """What a table's rows are, from ``configs/tables/``."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Collection, Dict, List, Optional, Sequence, Tuple
 
 import yaml
 
@@ -78,19 +78,44 @@ def load_table(name: str) -> Table:
     """Reads ``configs/tables/NAME.yaml``.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or it isn't one.
     """
     path = TABLES / f"{name}.yaml"
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    rows = []
-    for row in content["rows"]:
-        options = tuple(shlex.split(row.pop("options", "")))
-        further = {profile: tuple(shlex.split(text)) for profile, text in row.pop("profile_options", {}).items()}
-        rows.append(Row(options=options, profile_options=further, **row))
-    content.update(rows=tuple(rows), measures=tuple(content.get("measures", ())))
-    return Table(name, **content)
+    try:
+        content = checked(yaml.safe_load(path.read_text(encoding="utf-8")), Table, "the table", {"name"})
+        rows = []
+        for number, row in enumerate(content["rows"], 1):
+            row = checked(row, Row, f"row {number}")
+            further = {profile: words(text) for profile, text in row.pop("profile_options", {}).items()}
+            rows.append(Row(options=words(row.pop("options", "")), profile_options=further, **row))
+        content.update(rows=tuple(rows), measures=tuple(content.get("measures", ())))
+        return Table(name, **content)
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no table: {' '.join(str(error).split())}; mend it") from None
+
+
+def words(options: Optional[str]) -> Tuple[str, ...]:
+    return tuple(shlex.split(options or ""))
+
+
+def checked(content: Dict, kind: type, what: str, given: Collection[str] = ()) -> Dict:
+    """
+    Raises:
+        ValueError: it isn't what a dataclass takes beside what is ``given``.
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} is {content!r}, no mapping")
+    allowed = [field_ for field_ in fields(kind) if field_.name not in given]
+    known = [field_.name for field_ in allowed]
+    for key in content:
+        if key not in known:
+            raise ValueError(f"{what} has {key!r}, which is none of {', '.join(known)}")
+    for field_ in allowed:
+        if field_.name not in content and field_.default is MISSING and field_.default_factory is MISSING:
+            raise ValueError(f"{what} has no {field_.name!r}")
+    return content
 
 
 def names() -> List[str]:

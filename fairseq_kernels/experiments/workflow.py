@@ -226,7 +226,7 @@ def run_of(row: Row, corpus: Corpus, seed: int, args: argparse.Namespace) -> Opt
     """None where the row can't be on this corpus, or has no chance in it and is there with another seed."""
     if not row.unigram:
         options = options_of(row, corpus, args.profile, args.searched)
-        return options and Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)
+        return None if options is None else Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)
     if corpus.kind == "lm" and seed == args.seeds[0]:
         return UnigramRun(corpus, args.profile, ("unigram",), 1, args.save_dir)
     return None

@@ -52,6 +52,25 @@ def test_a_table_is_one_file(monkeypatch, tmp_path):
         load_table("table1")
 
 
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (
+            "{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}",
+            "row 1 has 'option', which is none of name,",
+        ),
+        ("{title: a, rows: []}", "the table has no 'source'"),
+        ("{title: a, source: b, rows: [lin]}", "row 1 is 'lin', no mapping"),
+        ("title: [", "while parsing"),
+    ],
+)
+def test_a_wrong_table_is_named(content, said, monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ValueError, match=f"mine.yaml is no table: {said}.*; mend it"):
+        load_table("mine")
+
+
 def test_an_installed_wheel_has_no_tables(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "TABLES", tmp_path / "none")
     for call_ in (names, lambda: load_table("table1"), lambda: load_profile("lm", "cpu")):
@@ -489,12 +508,12 @@ def test_progress(tmp_path):
 
 
 def test_seeds_and_corpora(corpus, mt_data):
-    """Each row with each seed; the unigram once, and not for translation."""
+    """Each row with each seed, one without options too; the unigram once, and not for translation."""
 
     class Arguments:
         seeds, profile, extra, save_dir, searched = [1, 2], "cpu", (), Path("runs"), Path("none")
 
-    rows = [Row("unigram", unigram=True), Row("lin", ("--kernels", "lin"))]
+    rows = [Row("unigram", unigram=True), Row("lin", ())]
     here, there = Corpus.at(corpus), Corpus.at(mt_data)
     actual = [run_of(row, each, seed, Arguments) for each in (here, there) for seed in (1, 2) for row in rows]
     assert [run and (run.corpus.kind, run.seed) for run in actual] == [
