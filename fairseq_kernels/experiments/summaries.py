@@ -95,7 +95,8 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     """
     figures = pandas.DataFrame([{**entry.get("provenance", {}), **entry, "entry": entry} for entry in entries])
     figures = figures.reindex(columns=figures.columns.union(OPTIONAL, sort=False))
-    figures["learning_rate"] = [option_value(shlex.split(str(words)), "--lr") for words in figures.arguments]
+    rates = [option_value(shlex.split(str(words)), "--lr") for words in figures.arguments]
+    figures["learning_rate"] = pandas.to_numeric(pandas.Series(rates, dtype=object), errors="coerce")  # not of a list
     figures["minutes"] = pandas.to_numeric(figures.seconds) / 60
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)

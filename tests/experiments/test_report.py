@@ -146,7 +146,7 @@ def test_word_similarity_is_tested_too(results):
 
 
 def test_costs_and_learned_values(results):
-    """Of newer figures; the last --lr counts."""
+    """Of newer figures; the last --lr counts, and a list of rates has no mean."""
     costs = {"parameters": 1896832, "words_per_second": 4052.4, "train_ppl": 41.26}
     figures = [
         figure("pol", 59.0, seed, own={**costs, "learned": {"pol.alpha": alpha}}, seconds=None, arguments=rates)
@@ -155,6 +155,7 @@ def test_costs_and_learned_values(results):
     header, row = rows_of(markdown(results(figures)))
     assert header[2:] == ["parameters", "words/s", "learning rate", "training perplexity", "learned", "options"]
     assert row[2:] == ["1,896,832", "4,052", "0.005", "41.3", "pol.alpha 0.35", "`--kernels pol`"]
+    assert "learning rate" not in rows_of(markdown(results([figure("pol", 59.0, arguments="--lr 0.01,0.005")])))[0]
 
 
 def test_bleu_is_compared_where_translations_are_at_hand(results, tmp_path):
