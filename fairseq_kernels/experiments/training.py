@@ -21,7 +21,7 @@ from ..errors import CommandParser, one_line_errors
 from .commands import USER_DIR, Failed, Refused, call, output_to
 from .data import KINDS, Corpus
 from .files import read_json, write_json
-from .profiles import fairseq_arguments, parsed, profiles
+from .profiles import fairseq_arguments, option_value, parsed, profiles
 from .progress import Progress, shown
 
 LOCK = "lock"  # in a training's folder, held by the process that trains
@@ -32,9 +32,11 @@ def command(corpus: Corpus, profile: str, options: Sequence[str], folder: Path) 
     """fairseq-train's arguments: data, profile, device, folder and ``options``, which win.
 
     Raises:
-        ValueError: there is no such profile, or the data are of another direction.
+        ValueError: there is no such profile, the data are of another direction, or the log would be of another format.
     """
     corpus.check_direction(options)
+    if (log_format := option_value(options, "--log-format")) not in (None, "simple"):
+        raise ValueError(f"--log-format {log_format} is not allowed: figures are read from the log; leave it out")
     # a process for the data would be waited for, five seconds at the end of an epoch or validation
     device = [] if torch.cuda.is_available() else ["--cpu", "--num-workers", "0"]
     own = [str(corpus.binarised), "--save-dir", str(folder), *device]

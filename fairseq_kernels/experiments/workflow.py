@@ -38,6 +38,7 @@ SNAKEFILE = Path(__file__).with_name("Snakefile")
 # not for fairseq-train after --, in any experiment; and in tables
 OWN = {
     **dict.fromkeys(("--profile", "--save-dir"), "give it before --"),
+    "--log-format": "figures are read from it",
     "--dry-run": "scripts/train_lm.sh and train_mt.sh have it",
 }
 NOT_AFTER = {

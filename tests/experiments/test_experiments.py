@@ -558,6 +558,7 @@ def test_searched_rows(corpus, tmp_path, capsys):
         (["--seeds", ""], ["--seeds", "from 1 to"]),
         (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
         (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
+        (["--", "--log-format=json"], ["--log-format after --", "figures are read from it"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
         (["--workflow-profile", "nowhere"], ["nowhere", "not found"]),
         (["--jobs", "-1"], ["--jobs -1"]),

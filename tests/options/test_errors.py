@@ -307,6 +307,7 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{mt}", "--save-dir", "{tmp}/a"], ["parallel text", "train_mt.sh"]),
         (["train_lm", "{lm}", "--max-update", "1e3", "--save-dir", "{tmp}/a"], ["--max-update: invalid int value"]),
         (["train_lm", "{lm}", "--lr", "nan", "--save-dir", "{tmp}/a"], ["--lr: 'nan' is no number, and no list of"]),
+        (["train_lm", "{lm}", "--log-format", "json", "--save-dir", "{tmp}/a"], ["--log-format json is", "leave it"]),
         (["train_lm", "{lm}", "--save-dir", "/dev/null/a"], ["/dev/null/a", "--save-dir"]),
         (["evaluate_lm", "{lm}", "{tmp}/none.pt"], ["none.pt", "not found"]),
         (["evaluate_lm", "{lm}", "{tmp}"], ["checkpoint {tmp} is a folder; give a .pt file"]),
