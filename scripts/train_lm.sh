@@ -16,8 +16,8 @@
 #                     whole checkpoint
 #
 # All other options go to fairseq-train, after those of the profile, and win over them. Another --lr-scheduler comes
-# without the profile's settings of its own: give its warm-up, too. So does the --arch of another model, as
-# kernel_transformer_lm: it has its own sizes.
+# without the profile's settings of its own: give its warm-up, too. Another --arch has its own sizes, as
+# kernel_transformer_lm.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

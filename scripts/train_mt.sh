@@ -14,7 +14,8 @@
 #                     whole checkpoint
 #
 # On a GPU add --fp16 or --amp. All other options go to fairseq-train, after those of the profile, and win over them.
-# Another --lr-scheduler comes without the profile's settings of its own: give its warm-up, too.
+# Another --lr-scheduler comes without the profile's settings of its own: give its warm-up, too. Another --arch has its
+# own sizes, as kernel_transformer_small.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

@@ -42,8 +42,8 @@ def load_profile(kind: str, name: str) -> Dict[str, Dict]:
 def option_value(options: Sequence[str], name: str) -> Optional[str]:
     """The value of an option among fairseq's arguments (``--name value`` or ``--name=value``), of the last if there are
     several; None if there is none."""
-    values = [word.partition("=")[2] for word in options if word.startswith(f"{name}=")]
-    values += [value for word, value in zip(options, options[1:]) if word == name]
+    words = [f"{name}={value}" if word == name else word for word, value in zip(options, options[1:])] + [*options[-1:]]
+    values = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
     return values[-1] if values else None
 
 
@@ -54,8 +54,8 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         kind: ``lm`` or ``mt``.
         profile: a name in ``configs/KIND``.
         options: of fairseq-train, which win over the profile's; ``--stock`` stands for fairseq's own model and
-            criterion, ``--output-layer`` chooses the criterion. An ``--arch`` of another model than the profile's has
-            its own sizes, and the profile's ``--output-bias`` alone; another ``--lr-scheduler`` comes without the
+            criterion, ``--output-layer`` chooses the criterion. An ``--arch`` other than the profile's has its own
+            sizes, and the profile's ``--output-bias`` alone; another ``--lr-scheduler`` comes without the
             profile's settings of its own, and without its ``--stop-min-lr``.
 
     Raises:
@@ -76,7 +76,7 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
         else:  # a spherical loss has no label smoothing
             criterion.pop("label_smoothing", None)
     arch = option_value(options, "--arch") or model["_name"]
-    if not arch.startswith(model["_name"]):
+    if arch not in (model["_name"], ARCHITECTURES.get(model["_name"])):
         ours = ("output_bias",) if arch.startswith("kernel_") else ()
         model = groups["model"] = {name: model[name] for name in ("_name", *ours) if name in model}
     model["_name"] = ARCHITECTURES.get(model["_name"], model["_name"])

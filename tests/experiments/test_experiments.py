@@ -20,7 +20,14 @@ from fairseq_kernels.analysis.model_state import updates
 from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, workflow
 from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.profiles import difference, fairseq_arguments, load_profile, profiles, understood
+from fairseq_kernels.experiments.profiles import (
+    difference,
+    fairseq_arguments,
+    load_profile,
+    option_value,
+    profiles,
+    understood,
+)
 from fairseq_kernels.experiments.progress import Progress
 from fairseq_kernels.experiments.report import html, load_chapters, markdown
 from fairseq_kernels.experiments.runs import Run
@@ -152,12 +159,23 @@ def test_another_scheduler_comes_without_the_profiles_settings():
     ],
 )
 def test_another_model_comes_with_its_own_sizes(options, bias):
+    """And so does another named architecture of the same model."""
     words = fairseq_arguments("lm", "cpu", options)
     meant = understood(shlex.join(words))
     assert "TransformerLanguageModel" in meant["model"] and meant["lr"] == "[0.008]"
     assert meant.get("decoder_layers") != "2" and "--decoder-hidden-size" not in words
     assert ("--output-bias" in words) == bias
     assert "--decoder-hidden-size" in fairseq_arguments("lm", "cpu", ["--arch", "kernel_lstm_lm"])
+    for arch, size in (("small", 256), ("wmt_en_de_big", 1024), ("iwslt_de_en", 512)):
+        words = fairseq_arguments("mt", "paper", ["--arch", f"kernel_transformer_{arch}"])
+        assert understood(shlex.join(words))["decoder_embed_dim"] == str(size)
+        assert ("--decoder-embed-dim" in words) == (arch == "iwslt_de_en")
+
+
+def test_the_last_of_an_option_counts():
+    for words in (["--lr", "0.1", "--lr=0.2"], ["--lr=0.1", "--lr", "0.2"], ["--lr", "0.2", "--lr"]):
+        assert option_value(words, "--lr") == "0.2"
+    assert option_value(["--lr"], "--lr") is None
 
 
 def test_unknown_profile():
