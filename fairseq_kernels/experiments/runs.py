@@ -148,6 +148,7 @@ class Run:
             ValueError: as :meth:`begin`.
         """
         begun = self.begin()
+        training.check_data(self.corpus, self.folder)  # which evaluations by hand compare theirs with
         # an optimizer that the profile has changed since can't read the other's state
         optimizer = option_value(shlex.split(begun["arguments"]), "--optimizer")
         own = (*self.options, "--seed", str(self.seed), "--optimizer", optimizer)

@@ -17,7 +17,7 @@ from table_commands import SHORT, call
 
 from fairseq_kernels import checkpoints
 from fairseq_kernels.analysis.model_state import updates
-from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, workflow
+from fairseq_kernels.experiments import grid_search, mixtures, results, runs, step, tables, training, workflow
 from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.profiles import (
@@ -241,6 +241,9 @@ def test_another_corpus_in_the_same_place(finished, corpus, mt_data, tmp_path):
     result = call("table1", other, folder, "--rows", "lin", "--", *SHORT)
     assert result.returncode != 0 and "was trained on data" in result.stdout and "--save-dir" in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
+    [checkpoint] = folder.glob("runs/toy/cpu/*/seed1/checkpoint_best.pt")
+    with pytest.raises(ValueError, match="was trained with another dictionary than that of"):
+        training.check_words(Corpus.at(other), checkpoint)
 
 
 def test_another_meaning_of_a_profile(finished, corpus, monkeypatch):
