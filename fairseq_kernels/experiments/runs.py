@@ -197,9 +197,9 @@ class Run:
     def record(self, metrics: List[Dict], begun: Dict) -> Dict:
         self.log.touch()  # if it is lost
         training, valid = (read_curves(self.log, kind) for kind in ("train_inner", "valid"))
-        if not valid.get("loss") or not PARAMETERS.search(self.log.read_text(errors="replace")):
-            raise Failed(f"{self.log}, which figures come from, is damaged; move {self.folder} away to train it anew")
         best = updates(self.folder / "checkpoint_best.pt")
+        if best not in valid.get("loss", ()) or not PARAMETERS.search(self.log.read_text(errors="replace")):
+            raise Failed(f"{self.log}, which figures come from, is damaged; move {self.folder} away to train it anew")
         metrics = metrics + [
             {"split": "valid", "metric": name, "value": curve[best], "command": self.command()}
             for name, curve in valid.items()

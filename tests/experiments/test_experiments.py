@@ -455,8 +455,13 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     assert record["trained"]["parameters"] == 3540 and record["curves"]["valid"] == {"ppl": valid["ppl"]}
 
 
-@pytest.mark.parametrize("log", [None, "", "| valid | {}"])
-def test_figures_need_the_training_s_log(log, corpus, tmp_path):
+AN_OLDER = "num. shared model params: 9\n2026-01-01 | INFO | valid | epoch 001 | loss 5 | pi_lin 1 | num_updates 10\n"
+
+
+@pytest.mark.parametrize("log", [None, "", "| valid | {}", AN_OLDER])
+def test_figures_need_the_training_s_log(log, corpus, monkeypatch, tmp_path):
+    """Of the best checkpoint's validation, too."""
+    monkeypatch.setattr(runs, "updates", lambda checkpoint: 20)
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
     run.folder.mkdir(parents=True)
     if log is not None:
