@@ -269,7 +269,8 @@ def prepare(args, inputs, read_corpus):
     pair = languages(args)
     given = [path for path in (args.code, args.dict_source, args.dict_target) if path]
     tools = [version("sacremoses"), version(args.bpe)]
-    key = [stat_of([*inputs, *given]), tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
+    roles = [path and stat_of([path]) for path in (args.code, args.dict_source, args.dict_target)]
+    key = [stat_of(inputs), roles, args.bpe, tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
     direction = [args.source_lang, args.target_lang, args.joined_dictionary]
     outputs = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in pair]
     with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *given]) as stages:

@@ -307,6 +307,10 @@ def test_only_the_stages_that_a_change_concerns_run_again(monkeypatch, sources, 
     assert rerun("--joined-dictionary") == ["write_data_bin"]
     assert rerun("--source-lang", "en", "--target-lang", "de") == ["write_data_bin"]
     assert rerun("--bpe-merges", 30) == everything
+    dictionary = write(tmp_path / "dict", "a 1\n")
+    for option in ("--dict-source", "--dict-target"):  # the same file for another language
+        assert rerun("--bpe-merges", 30, option, dictionary) == everything
+    assert rerun("--bpe-merges", 30) == everything
     (out / "train.de").write_text("cut off")
     assert rerun("--bpe-merges", 30) == ["write_text", "write_data_bin"]
     for language in LANGUAGES:
