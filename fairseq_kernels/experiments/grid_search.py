@@ -160,14 +160,15 @@ class Search:
         return ",".join(f"{name}={params[name]}" for name in self.grid)
 
     def training(self, params: Mapping[str, str]) -> Run:
-        """Of a point: the profile, its schedule shortened."""
+        """Of a point: the profile, its schedule shortened; what follows ``--`` wins."""
         args, scheduler = self.args, load_profile(self.corpus.kind, self.args.profile)["lr_scheduler"]
         length = ["--max-update", str(args.updates), "--save-interval-updates", str(max(1, args.updates // 4))]
-        if "total_num_update" in scheduler:
+        own = option_value(args.extra, "--lr-scheduler") is None  # another scheduler may not have these settings
+        if own and "total_num_update" in scheduler:
             length += ["--total-num-update", str(args.updates)]
-        elif args.profile == "cpu":  # warmed up for three tenths of its training
+        elif own and args.profile == "cpu":  # warmed up for three tenths of its training
             length += ["--warmup-updates", str(math.ceil(0.3 * args.updates))]
-        options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *args.extra, *length)
+        options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *length, *args.extra)
         return Run(self.corpus, args.profile, options, args.seed, args.save_dir)
 
     def trials(self) -> List["FrozenTrial"]:

@@ -334,11 +334,10 @@ def test_length_of_a_training(search, dictionary, profile, updates, schedule):
     (search.data / "data-bin" / "dict.txt").rename(search.data / "data-bin" / dictionary)
     if updates is not None:
         assert default_updates(Corpus.at(search.data), profile) == updates
-    other = search.joined("1", "--profile", profile, "--updates", 40, "--", "--lr", "1")
-    options = other.training({"log.p": "1"}).options
-    assert options[:6] == ("--kernels", "log", "--kernel-params", "log.p=1", "--lr", "1")
-    assert options[6:10] == ("--max-update", "40", "--save-interval-updates", "10")
-    assert options[10:] == schedule
+    shared = ("--kernels", "log", "--kernel-params", "log.p=1", "--max-update", "40", "--save-interval-updates", "10")
+    for extra, own in ((("--warmup-updates", "3"), schedule), (("--lr-scheduler", "fixed"), ())):  # what is given wins
+        other = search.joined("1", "--profile", profile, "--updates", 40, "--study", extra, "--", *extra)
+        assert other.training({"log.p": "1"}).options == (*shared, *own, *extra)
 
 
 # mistakes
