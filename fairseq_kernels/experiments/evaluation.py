@@ -35,8 +35,8 @@ SHARED += ("--num-workers", "0")
 
 
 def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:
-    """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words as in training, or of the model's own
-    length if that is less: ``metric``, ``split``, ``value``, and ``words``, how many were read.
+    """Of a language model, ``</s>`` and ``<unk>`` counted, in blocks of 35 words at most, as the profiles train, or of
+    the model's own length if that is less: ``metric``, ``split``, ``value``, and ``words``, how many were read.
 
     Raises:
         Failed: fairseq-eval-lm did, or the model gives no number.
