@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Translates a test set with fairseq-generate and prints two BLEU scores of that one decoding: fairseq's tokenised
-# BLEU4, comparable with the paper's, and detokenised sacreBLEU, case-insensitive as the text is lower-cased.
+# BLEU4, comparable with the paper's, and detokenised sacreBLEU. The latter ignores case, as its signature says
+# (case:lc): IWSLT'14 and Multi30k are prepared in lower case. It does so for text with capitals, too.
 #
 #   bash scripts/evaluate_mt.sh DATA CHECKPOINT [fairseq-generate options]
 #
