@@ -3,14 +3,14 @@
 # softmax, lin, one other kernel and a mixture) and shows their perplexities beside the unigram's; then a mixture for
 # translation, on generated German and English whose entropy is known exactly.
 #
-#   bash scripts/quickstart.sh [FOLDER]       default FOLDER: quickstart
+#   bash scripts/quickstart.sh [FOLDER]       default FOLDER: quickstart, in the clone
 #
 # Interrupted and started again, it continues.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help) usage; exit 0 ;; -*) die "unknown option '$1'; give a folder or nothing" ;; esac
+case ${1:-} in "") out=quickstart ;; /*) out=$1 ;; *) out=$PWD/$1 ;; esac
 cd "$ROOT"
-out=${1:-quickstart}
 bash scripts/setup.sh
 find_python fairseq torch
 mkdir -p "$out" || die "can't make $out; give a folder you may write to"

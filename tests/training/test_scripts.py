@@ -133,3 +133,17 @@ def test_a_broken_model_has_no_perplexity(lm_data, mixture_lm, tmp_path):
     code, out, err = script("evaluate_lm", lm_data, tmp_path / "nan.pt")
     assert code > 0 and not out and "the model gives NaN: its training diverged" in err
     assert [path.name for path in tmp_path.iterdir()] == ["nan.pt"]  # no log that says no more
+
+
+def test_the_quickstart_s_folder_is_where_it_is_called(tmp_path):
+    """Not in the clone, whose set-up and Python do nothing here."""
+    clone = tmp_path / "clone"
+    shutil.copytree(USER_DIR.parent / "scripts", clone / "scripts")
+    (clone / "scripts" / "setup.sh").write_text("")
+    (tmp_path / "python").write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    (tmp_path / "python").chmod(0o755)
+    command = ["bash", clone / "scripts" / "quickstart.sh"]
+    for given, made in ((["here"], "here"), ([tmp_path / "there"], "there"), ([], "clone/quickstart")):
+        subprocess.run([*command, *given], cwd=tmp_path, env={**os.environ, "PYTHON_BIN": str(tmp_path / "python")})
+        assert (tmp_path / made).is_dir()
+    assert not (clone / "here").exists()
