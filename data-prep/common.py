@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -179,8 +179,8 @@ class Stages:
             self.stages = self._recorded()
             self._check_places(outputs, sources)
         except InputError:
-            self.lock.release()
             (self.out / ".lock").unlink()
+            self.lock.release()
             raise
 
     def _recorded(self):
@@ -220,13 +220,14 @@ class Stages:
         return self
 
     def __exit__(self, kind, error, *_):
-        self.lock.release()
         left = {path.name for path in self.out.iterdir()}
         if kind and left <= {".lock", "prepare.json"}:  # refused before its first output
             for name in left:
                 (self.out / name).unlink()
             if self.new:
-                self.out.rmdir()
+                with suppress(OSError):  # another preparation begins there
+                    self.out.rmdir()
+        self.lock.release()  # not before: what another one writes would be deleted
         if kind is OSError and error.filename is None:  # as where the disk is full
             raise OSError(error.errno, error.strerror, str(self.out)) from error
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 import pytest
+from filelock import FileLock
 from preparations import DATA_PREP, call, check_kills, common, error_of, lines_of, ptb, text, tree, wikitext, write
 
 TEXTS = {
@@ -272,6 +273,25 @@ def test_two_at_once(prepare, tmp_path):
         with pytest.raises(common.InputError, match="another preparation is writing there"):
             prepare()
     prepare()
+
+
+def test_a_refused_preparation_deletes_nothing_of_the_next(monkeypatch, tmp_path):
+    """It releases the lock last, when all that was its own is gone."""
+    left, release = [], FileLock.release
+
+    def released(lock, *how):
+        left.append(sorted(path.name for path in tmp_path.rglob("*")))
+        release(lock, *how)
+
+    monkeypatch.setattr(FileLock, "release", released)
+    with pytest.raises(common.InputError, match="wrong text"), common.Stages(tmp_path / "out"):
+        raise common.InputError("wrong text")
+    assert left[0] == []
+    left.clear()
+    write(tmp_path / "out" / "dict.txt", "a user's")
+    with pytest.raises(common.InputError, match="no preparation has made it"):
+        common.Stages(tmp_path / "out", ["dict.txt"])
+    assert left[0] == ["dict.txt", "out"]
 
 
 # ------------------------------------------------------------------------------------------------- the command
