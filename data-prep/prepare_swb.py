@@ -431,10 +431,7 @@ def main():
     rules = Path(__file__).read_text(encoding="utf-8")
     sources = [transcript.path for transcript in transcripts]
     files = [transcript._asdict() for transcript in transcripts], stat_of(sources)
-    prepare(args, sources, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped))
-    if skipped:
-        print(f"skipped: {skipped.total():,} lines of another form in {len(skipped):,} files, the first of them "
-              f"{next(iter(skipped))}")
+    prepare(args, sources, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped), skipped)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def argument_parser(program, description, vocab_size=None, min_count=1):
     return parser
 
 
-def prepare(args, sources, key, utterances):
+def prepare(args, sources, key, utterances, skipped=None):
     """Make the text, the dictionary and ``data-bin`` in ``args.out``, where they are missing, and print their counts.
 
     Args:
@@ -52,16 +52,20 @@ def prepare(args, sources, key, utterances):
         sources: the files that the text is read from.
         key: JSON-able; all that the text depends on.
         utterances: function without arguments that yields ``(split, line)``, words separated by white space.
+        skipped: a dictionary to which it adds the lines that it leaves out, by file; a later call prints them, too.
 
     Returns:
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
     names = [f"{split}.txt" for split in SPLITS]
     with Stages(args.out, [*names, "dict.txt", "data-bin"], sources) as stages:
-        stages.run("text", key, names, lambda: write_text(stages.out, utterances()))
+        skipped = stages.run("text", key, names, lambda: write_text(stages.out, utterances()) or skipped)
         result = stages.run("data-bin", [key, args.vocab_size, args.min_count], ["dict.txt", "data-bin"],
                             lambda: write_data_bin(stages.out, args.vocab_size, args.min_count))
     report(result)
+    if skipped:
+        print(f"skipped: {sum(skipped.values()):,} lines of another form in {len(skipped):,} files, the first of them "
+              f"{next(iter(skipped))}")
     print(f"ready: {stages.out / 'data-bin'}")
     return result["splits"], result["vocabulary"]
 

@@ -203,13 +203,17 @@ def test_given_splits_replace_and_fill(tmp_path):
 def test_all_sources_at_once(monkeypatch, tmp_path, capsys):
     out = tmp_path / "out"
     write(tmp_path / "fe" / "fe_03_00009.txt", "no turn\n")
-    call(monkeypatch, swb, "--swb1", make_swb1(tmp_path / "swb1"), "--fisher", make_fisher(tmp_path / "fe"), "--hub5",
-         make_hub5(tmp_path / "hub5"), "--valid-conversations", 1, "--out", out, "--skip-bad-lines")
+    arguments = ["--swb1", make_swb1(tmp_path / "swb1"), "--fisher", make_fisher(tmp_path / "fe"), "--hub5",
+                 make_hub5(tmp_path / "hub5"), "--valid-conversations", 1, "--out", out, "--skip-bad-lines"]
+    call(monkeypatch, swb, *arguments)
     text = {split: lines_of(out / f"{split}.txt") for split in common.SPLITS}
     assert len(text["train"]) == 22 and len(text["valid"]) == 2 and text["test"] == ["he is uh um-hum"]
     assert not set(text["train"]) & set(text["valid"]) - {"hello yeah"}
     assert all(int(line.split()[1]) > 1 for line in lines_of(out / "dict.txt"))  # words seen once are left out
-    assert "skipped: 1 lines of another form in 1 files, the first of them" in capsys.readouterr().out
+    said = f"skipped: 1 lines of another form in 1 files, the first of them {tmp_path / 'fe' / 'fe_03_00009.txt'}\n"
+    assert said in capsys.readouterr().out
+    call(monkeypatch, swb, *arguments)  # makes nothing, and says the same
+    assert said in capsys.readouterr().out
 
 
 def test_new_rules_make_new_text(monkeypatch, tmp_path):
