@@ -84,9 +84,9 @@ def read_lines(path):
 
 def checked_lines(file, name):
     """The lines of a binary file object; ``name`` is what errors call it."""
-    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 2), b""), start=1):
         place = f"{name}:{number}"
-        if len(raw) > LONGEST_LINE:
+        if len(raw.removesuffix(b"\n").removesuffix(b"\r")) > LONGEST_LINE:
             raise InputError(f"{place}: a line above {LONGEST_LINE:,} bytes: give a sentence or paragraph a line")
         if b"\0" in raw:
             raise InputError(f"{place}: NUL bytes: if it is UTF-16, iconv -f utf-16 -t utf-8 FILE converts it, else "

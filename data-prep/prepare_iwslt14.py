@@ -11,6 +11,7 @@ import re
 import sys
 import tarfile
 import zlib
+from http.client import HTTPException
 from pathlib import Path
 
 import prepare_bitext as bitext
@@ -70,7 +71,7 @@ def download(url, path):
         download_url_to_file(url, str(part), progress=sys.stderr.isatty())
         members(part)
         part.replace(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise InputError(f"{url}: {error}: try again, or get the archive in another way and give it as --archive "
                          "FILE") from None
     except InputError as error:

@@ -534,6 +534,7 @@ def test_download_that_cannot_be(server, tmp_path):
     (tmp_path / "get").mkdir()
     assert "404" in error(server.url + "x")
     assert "unknown url type" in error("de-en.tgz")
+    assert "can't contain control characters" in error("http://a b/")
     assert "refused" in error("http://127.0.0.1:1/de-en.tgz")
     server.cut = 1000
     assert "not all of it" in error(server.url)

@@ -46,6 +46,12 @@ def test_words_stay_as_they_are(prepare):
     assert lines_of(out / "test.txt") == ["The <unk> bird", "no cat"]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_the_longest_line(end, tmp_path):
+    """Its end isn't of it."""
+    assert list(common.read_lines(write(tmp_path / "text", "a" * 1_000_000 + end))) == ["a" * 1_000_000]
+
+
 def test_lower(prepare, tmp_path):
     assert lines_of(prepare("--lower") / "test.txt") == ["the <unk> bird", "no cat"]
     write(tmp_path / "raw" / "test.txt", "a </S>\n")
@@ -128,6 +134,7 @@ BAD_TEXT = {
     "UTF-16": ("\ufefffine\n".encode("utf-16-le"), "{path}:1: NUL bytes: if it is UTF-16, iconv -f utf-16"),
     "UTF-16 without Latin": ("\ufeff日本".encode("utf-16-le"), "{path}:1: not UTF-8 text"),
     "Latin-1": (b"fine\ncaf\xe9\n", "{path}:2: not UTF-8 text: convert it, e.g. iconv -f latin1"),
+    "a byte too many": (b"a" * 1_000_001 + b"\n", "{path}:1: a line above 1,000,000 bytes"),
     "one long line": (b"fine\n" + b"word " * 200_001 + b"\n", "{path}:2: a line above 1,000,000 bytes"),
     "reserved": (b"fine\n<s> no </s>\n", "{path}:2: has the word <"),
     "blank": (b" \n\n", "the train text has no words"),
