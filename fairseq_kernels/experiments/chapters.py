@@ -170,7 +170,8 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
     and of the mean weights."""
     lines = []
     for name, rows in weights.groupby("name", sort=False):
-        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in rows.groupby("metric").value.mean().items())
+        means = rows.groupby("metric").value.mean().sort_index(key=numbered)
+        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in means.items())
         # without an interval: with a few seeds it would begin below 0
         variance = [
             Number(f"{row['mean']:.1f} ({row.seeds})", row.entries)
@@ -179,6 +180,11 @@ def weights_table(weights: pandas.DataFrame, variances: pandas.DataFrame) -> pan
         lines.append([name, each, *(variance or [""]), f"{1e4 * rows.groupby('seed').value.var(ddof=0).mean():.2f}"])
     heads = ["", "mean mixture weights", "variance of a token's weights, pp²", "variance of the mean weights, pp²"]
     return pandas.DataFrame(lines, columns=heads)
+
+
+def numbered(names: pandas.Index) -> pandas.Index:
+    """So that lin10 comes after lin9."""
+    return names.str.replace(r"\d+", lambda number: number[0].zfill(9), regex=True)
 
 
 def points_picture(rows: pandas.DataFrame) -> List[Picture]:
@@ -199,6 +205,7 @@ def weights_picture(weights: pandas.DataFrame) -> Picture:
     parts = components if kernels.nunique() == 1 else kernels
     total = weights.groupby(["name", "seed", parts.rename("part")], sort=False).value.sum()
     means = total.groupby(["name", "part"], sort=False).mean().unstack(fill_value=0)
+    means = means.sort_index(axis="columns", key=numbered) if parts is components else means
     return Picture("Mean mixture weights", functools.partial(bars, values=means, xlabel="weight"))
 
 

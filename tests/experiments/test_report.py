@@ -249,6 +249,10 @@ def test_mixture_weights(results):
     table, picture = chapter.parts[0].tables[1], chapter.parts[0].pictures[-1]
     assert [str(cell) for cell in table.values[0]] == ["lin", "lin1 0.30, log 0.70", "4.7 (2)", "425.00"]  # 25² and 15²
     assert picture.caption == "Mean mixture weights" and "lin" in picture.svg("x")
+    figures = [figure("lin", 0.1, metric=f"pi_lin{number}", split="valid") for number in range(1, 11)]
+    [_, table], picture = results(figures)[0].parts[0].tables, results(figures)[0].parts[0].pictures[-1]
+    for order in (table.values[0][1], picture.svg("x")):
+        assert order.index("lin2") < order.index("lin9") < order.index("lin10")
 
 
 def test_how_it_was_made(results):
