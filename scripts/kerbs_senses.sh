@@ -4,7 +4,10 @@
 #
 #   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--number 8] [--neighbours 4] [--out FOLDER]
 #
-# --out receives senses.json and the plot theta.svg.
+#   --words WORD...   these words; default: the most frequent ones of each number of senses
+#   --number N        how many of them for each number of senses; default: 8
+#   --neighbours N    how many nearest words of each sense; default: 4
+#   --out FOLDER      receives senses.json and the plot theta.svg
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

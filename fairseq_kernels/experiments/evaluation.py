@@ -184,7 +184,7 @@ def main() -> None:
 
 
 def shown(metrics: Sequence[Dict]) -> str:
-    """The figures in a line: ``test perplexity 61.9 (28,766 words)``."""
+    """The figures in a line: ``test perplexity 61.9 (28,766 words with line ends)``."""
     first = metrics[0]
     if first["metric"] == "ppl":
         return f"{first['split']} perplexity {first['value']:.1f} ({first['words']:,} words with line ends)"
