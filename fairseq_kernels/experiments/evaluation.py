@@ -161,8 +161,8 @@ def main() -> None:
             raise ValueError(f"{args.checkpoint}: ensembles, separated by :, are for translation; give one checkpoint")
         if option_value(options, "--path") is not None:
             raise ValueError("--path is not allowed; give the checkpoint after DATA")
-        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
-            if len(option) > len("--") and any(name.startswith(option) for name in REFUSED):
+        for option in (word.partition("=")[0] for word in options):
+            if option in REFUSED:
                 raise ValueError(f"{option} is not allowed: the figure would not be of the whole text; leave it out")
         for path in checkpoints:
             if not Path(path).is_file():

@@ -17,16 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence, Union
 
+import optuna
 import yaml
 from filelock import FileLock
-
-try:
-    import optuna
-    from optuna.trial import FrozenTrial, Trial, TrialState
-
-    from .search_storage import cause, open_storage, storage_error
-except ImportError:  # said in one line
-    optuna = None
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..analysis.training_log import read_curves
 from ..errors import CommandParser, one_line_errors
@@ -36,6 +30,7 @@ from .data import Corpus
 from .files import check_folder
 from .profiles import load_profile, option_value, profiles
 from .runs import Run, check_extra
+from .search_storage import cause, open_storage, storage_error
 from .searched import SEARCHED, add_searched, key, load_searched
 from .step import free_device, say
 from .tables import ROOT, checkout
@@ -124,7 +119,7 @@ class Search:
         SystemExit: fairseq-train refuses the options after ``--``.
     """
 
-    def __init__(self, args: argparse.Namespace, corpus: Corpus, grid: Grid, storage: "optuna.storages.RDBStorage"):
+    def __init__(self, args: argparse.Namespace, corpus: Corpus, grid: Grid, storage: optuna.storages.RDBStorage):
         self.args, self.corpus, self.grid = args, corpus, grid
         self.key = key(corpus.name, args.profile, args.kernel)
         self.points = math.prod(len(values) for values in grid.values())
@@ -171,7 +166,7 @@ class Search:
         options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *length, *args.extra)
         return Run(self.corpus, args.profile, options, args.seed, args.save_dir)
 
-    def trials(self) -> List["FrozenTrial"]:
+    def trials(self) -> List[FrozenTrial]:
         """One of each point that has any, the best first: of several the best, of failed ones the last."""
         order = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL]
         trials = [trial for trial in self.study.get_trials(deepcopy=False) if trial.params]
@@ -205,7 +200,7 @@ class Search:
             else:
                 return
 
-    def value(self, trial: "Trial") -> float:
+    def value(self, trial: Trial) -> float:
         """Best perplexity of a point on the development set."""
         params = {name: trial.suggest_categorical(name, values) for name, values in self.grid.items()}
         label, run = self.kernel_params(params), self.training(params)
@@ -249,7 +244,7 @@ class Search:
         _, _, *arguments = run.training()
         return [sys.executable, "-W", "ignore", "-m", f"{__package__}.training", run.corpus.kind, *arguments]
 
-    def watch(self, trial: "Trial", run: Run) -> Union[float, str]:
+    def watch(self, trial: Trial, run: Run) -> Union[float, str]:
         """Trains, and reports each validation; the best, or ``"pruned"`` if it is hopeless.
 
         Raises:
@@ -361,8 +356,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def main() -> None:
     with one_line_errors():
         args = parse(sys.argv[1:])
-        if optuna is None:
-            raise ValueError("a search needs Optuna: pip install '.[search]' in a clone of the repository")
         grid = parse_grid(default_grid(args.kernel) if args.grid is None else args.grid, args.kernel)
         corpus = Corpus.at(args.data)
         if args.updates is None:

@@ -130,9 +130,11 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")
     parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
     parser.add_argument(
-        "--into", "--readme", type=Path, metavar="FILE",
+        "--into",
+        type=Path,
+        metavar="FILE",
         help="a Markdown file; puts TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->",
-    )  # fmt: skip
+    )
     args = parser.parse_args()
     unmarked = []
     with one_line_errors():

@@ -2,7 +2,6 @@
 
 import argparse
 import ctypes
-import importlib.util
 import os
 import shlex
 import shutil
@@ -193,11 +192,9 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
     """The rows on each corpus with each seed; the unigram on text of one language, once.
 
     Raises:
-        ValueError: of the data, of what searches have found, of files with results, or there is no Snakemake.
+        ValueError: of the data, of what searches have found, or of files with results.
         SystemExit: one line: fairseq-train refuses the options after ``--``.
     """
-    if importlib.util.find_spec("snakemake") is None:
-        raise ValueError("tables need Snakemake: pip install '.[tables]' in a clone")
     for path in (args.results / f"{table.name}.json", args.results / "curves" / f"{table.name}.json"):
         results.load(path)  # not only when there is something to add
     measures = {name: [] for name in table.measures}

@@ -53,7 +53,7 @@ def test_a_finished_training_stays_as_it_is(lm_data, tmp_path):
     assert re.fullmatch(r"test perplexity [\d.]+ \([\d,]+ words with line ends\) \(log: .*\)\n", out), err
     log = tmp_path / "checkpoint_best.pt.test.log"
     before = log.read_text()
-    refused = ["--num-shards", 2], ["--shard-id=1"], ["--add-bos"], ["--prefix-size", 1], ["--shorten-method", "none"]
+    refused = ["--num-shards=2"], ["--shard-id=1"], ["--add-bos-token"], ["--prefix-size", 1], ["--shorten-method=none"]
     for option in refused:
         code, out, err = script(*evaluation, *option)
         assert code == 1 and f"{str(option[0]).partition('=')[0]} is not allowed" in err and log.read_text() == before
