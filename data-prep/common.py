@@ -222,7 +222,7 @@ class Stages:
     def __exit__(self, kind, error, *_):
         left = {path.name for path in self.out.iterdir()}
         if kind and left <= {".lock", "prepare.json"}:  # refused before its first output
-            for name in left:
+            for name in sorted(left, reverse=True):  # .lock last: without it another preparation may begin
                 (self.out / name).unlink()
             if self.new:
                 with suppress(OSError):  # another preparation begins there
