@@ -1,7 +1,7 @@
 """Draws bugs at random, by the operators of cosmic-ray, for run.py to try: a JSON list.
 
-    python3 -m venv cosmic && cosmic/bin/python -m pip install cosmic-ray
-    cosmic/bin/python tests/mutations/random_bugs.py 60 >bugs.json
+    python3 -m venv /tmp/cosmic && /tmp/cosmic/bin/python -m pip install cosmic-ray
+    /tmp/cosmic/bin/python tests/mutations/random_bugs.py 60 >bugs.json
     PYTHONPATH=. .venv/bin/python tests/mutations/run.py --bugs bugs.json --out results/random_mutations.json
 
 A place in the code is drawn first, then what is done to it; no place is drawn twice.
