@@ -32,7 +32,7 @@ class Row:
         options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
         paper: the paper's figures, by metric (``ppl``, ``bleu``).
         unigram: no model: the words' frequencies in training.
-        profile_options: further options under that profile.
+        profile_options: further options under each of these profiles; the row is for them alone. None: for all.
         searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
         kind: ``lm`` or ``mt`` (``data.KINDS``) if the row is for such text alone.
     """

@@ -171,10 +171,12 @@ def threads_of(jobs: int) -> int:
 
 
 def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED) -> Optional[Sequence[str]]:
-    """Of the training script; None, and a line that says why, where the row can't be on this corpus."""
+    """Of the training script; None, and a line that says why, where the row can't be on this corpus or profile."""
     why, point = "", (searched, corpus.name, profile)
     if row.kind not in ("", corpus.kind):
         why = f"it is for {KINDS[row.kind]}"
+    elif row.profile_options and profile not in row.profile_options:
+        why = f"it has no size for --profile {profile}, but for {', '.join(row.profile_options)}"
     elif row.searched:
         entry = searched_entry(*point, row.searched)
         data = ((entry or {}).get("origin") or {}).get("data", corpus.fingerprint)

@@ -88,7 +88,7 @@ def test_an_installed_wheel_has_no_tables(monkeypatch, tmp_path):
 def test_untied_mixtures_share_out_the_dimensions(corpus):
     """Two matrices of half the columns: as many parameters as one."""
     [row] = load_table("beyond_table").chosen(["2xlin-untied"])
-    for profile, half in (("cpu", "64"), ("paper", "256")):
+    for profile, half in (("cpu", "64"), ("medium", "128"), ("paper", "256")):
         options = options_of(row, Corpus.at(corpus), profile)
         assert "--untied-projections" in options and options[-2:] == ("--decoder-out-embed-dim", half)
 
@@ -555,6 +555,14 @@ def test_rows_for_one_kind_of_text(corpus, mt_data, capsys):
     assert options_of(row, Corpus.at(mt_data), "cpu") is None
     assert "2xlin-untied on " in capsys.readouterr().out
     assert "--untied-projections" in options_of(row, Corpus.at(corpus), "cpu")
+
+
+def test_a_row_with_sizes_of_some_profiles_is_for_these(corpus, capsys):
+    """Under others it would be trained with the profile's own, under the same name."""
+    [row] = load_table("controls").chosen(["lin-132"])
+    assert "132" in options_of(row, Corpus.at(corpus), "cpu")
+    assert options_of(row, Corpus.at(corpus), "medium") is None
+    assert "left out, as it has no size for --profile medium, but for cpu" in capsys.readouterr().out
 
 
 def test_searched_rows(corpus, tmp_path, capsys):
