@@ -58,7 +58,7 @@ def write(path: str, fill) -> None:
         # torch has a RuntimeError in the place of what stopped it: a full disk, or Ctrl-C
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(cause, KeyboardInterrupt):
-            raise cause
+            raise cause from None
         if not isinstance(error, (OSError, RuntimeError)):
             raise
         why = getattr(cause, "strerror", None) or str(error).splitlines()[0]

@@ -98,8 +98,8 @@ def test_normalised_speech_is_words(utterance, source):
 def test_cleaning_keeps_pairs_together(pairs):
     lines = {"de": [a for (a,), _ in pairs], "en": [b for _, (b,) in pairs]}
     left, kept = bitext.clean(lines, max_ratio=1.5)
-    for language, text in lines.items():
-        assert left[language] == [" ".join(text[number].split()) for number in kept]
+    for language, words in lines.items():
+        assert left[language] == [" ".join(words[number].split()) for number in kept]
 
 
 @given(st.tuples(*(st.sampled_from([value for value, _ in choices]) for choices in toy.LISTS)))

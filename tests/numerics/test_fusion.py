@@ -10,7 +10,6 @@ from fairseq_kernels.fused import compiled
 from fairseq_kernels.fused.mixture_nll import mixture_losses
 
 
-
 class OnCuda(torch.Tensor):
     """A CPU tensor that says it is on a GPU."""
 

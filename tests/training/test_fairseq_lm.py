@@ -12,6 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq_cli.train import main as train_main
 from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
@@ -25,7 +26,6 @@ from fairseq_commands import (
     start,
     succeeded,
 )
-from fairseq_cli.train import main as train_main
 from omegaconf import OmegaConf
 from torch import distributed
 from trained_models import batches, load, loss_of, padded_batch, parameters, scores
