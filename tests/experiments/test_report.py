@@ -132,7 +132,7 @@ def test_holm_counts_all_of_a_profile_s_comparisons(results):
     values = [figure(name, 9.0) for name in ("lin", "mog")]
     assert (
         results(values)[0].parts[0].notes[-1]
-        == "perplexity: differences from lin were not tested, as no row has two seeds."
+        == "perplexity: differences from lin were not tested, as no row has two seeds that differ."
     )
 
 
