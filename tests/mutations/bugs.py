@@ -259,6 +259,8 @@ BUGS = [
         "cfg.output_bias or default_bias", ARRIVE.format("kernels")),
     Bug("fairseq_kernels/optim/fused_adamw.py", "params, fused=True", "params, fused=False",
         "tests/training/test_fused_adamw.py -k fused_one"),
+    Bug(LAYERS + "kerbs.py", "3 * self.vocab_size) * dtype", "3 + self.vocab_size) * dtype", KERBS.format("budget")),
+    Bug(LAYERS + "spherical.py", "embed_dim**-0.5", "embed_dim**-1.5", SPHERICAL.format("start_without")),
     Bug(LAYERS + "kerbs.py", "mul(1 / 12)", "mul(1 / 13)", KERBS.format("near_0")),
     Bug(LAYERS + "kerbs.py", "masked_fill(column < 0, -torch.inf)", "masked_fill(column < 0, 0.0)",
         KERBS.format("forward_is")),

@@ -205,6 +205,15 @@ def test_no_tensor_of_tokens_by_senses(smoothing):
     assert memory.numel < 2000  # of 400 x 150 = 60,000; the features have 1,600
 
 
+def test_work_space_is_within_the_budget():
+    layer = KerBSoftmax(2, 2000, senses=2000)
+    layer.memory_budget = 64 * layer.row_bytes(torch.float32)
+    features, target = inputs(layer, tokens=300)
+    with Memory(features, target, *layer.parameters()) as memory:
+        layer.nll(features, target, label_smoothing=0.1).backward()
+    assert 0.8 * layer.memory_budget < memory.peak <= layer.memory_budget
+
+
 def test_no_second_derivative():
     layer = make()
     features, target = inputs(layer, tokens=9)

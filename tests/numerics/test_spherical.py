@@ -183,6 +183,13 @@ def test_a_new_spherical_layer_without_bias_can_learn():
     assert features.grad.abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("layer, deviation", [(SphericalSoftmax, 64**-0.5), (TaylorSoftmax, 0.0)])
+def test_the_start_without_a_bias(layer, deviation):
+    """Random for the spherical softmax, whose o^2 has no gradient at o = 0."""
+    start = layer(64, 2000, bias=False).weight
+    assert start.std().item() == pytest.approx(deviation, rel=0.02)  # of 128,000 draws: 0.2 % deviation
+
+
 @with_and_without_bias
 @each_layer
 def test_learning(name, bias):
