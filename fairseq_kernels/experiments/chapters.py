@@ -216,7 +216,9 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
         return []
     base, name, bootstrap = first.baseline, label(rows), METRICS[first.metric].test == "bootstrap"
     if rows.adjusted.isna().all():
-        reason = "no translations are at hand for the paired bootstrap" if bootstrap else "no row has two seeds that differ"
+        reason = "no row has two seeds that differ"
+        if bootstrap:
+            reason = "no translations are at hand for the paired bootstrap"
         return [f"{name}: differences from {base} were not tested, as {reason}."]
     pooled, apart = rows[~rows.outlying].iloc[0], ", ".join(rows.index[rows.outlying])
     how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {pooled.freedom} degrees of freedom"

@@ -110,7 +110,6 @@ class SenseAllocation(nn.Module):
         if num_updates % self.settings.every == 0:
             self.reallocate(layer, num_updates)
 
-    @torch.no_grad()
     def fold(self, sense_word: Tensor) -> None:
         """Takes the pending sums into the moving averages (Eq. 12, 13)."""
         own = [getattr(self, f"pending_{name}") for name in OBSERVED]
