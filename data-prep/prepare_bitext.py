@@ -79,8 +79,8 @@ def read(paths, args):
                          for language, text in lines.items()}
         if split != "train":
             references[split] = detokenise(lines) if args.tokenized else lines
-    train, kept = clean(corpus["train"], args.max_ratio)
-    return {**corpus, "train": train}, references, len(corpus["train"][args.source_lang]) - len(kept)
+    train, numbers = clean(corpus["train"], args.max_ratio)
+    return {**corpus, "train": train}, references, len(corpus["train"][args.source_lang]) - len(numbers)
 
 
 def detokenise(lines):
@@ -150,9 +150,9 @@ def clean(lines, max_ratio=None):
         return max(map(len, chain(*pair))) <= LONGEST_WORD
 
     pairs = [tuple(map(str.split, pair)) for pair in zip(*lines.values())]
-    kept = [number for number, pair in enumerate(pairs) if fits(pair)]
-    text = {language: [" ".join(pairs[number][side]) for number in kept] for side, language in enumerate(lines)}
-    return text, kept
+    numbers = [number for number, pair in enumerate(pairs) if fits(pair)]
+    text = {language: [" ".join(pairs[number][side]) for number in numbers] for side, language in enumerate(lines)}
+    return text, numbers
 
 
 def learn_subword_nmt(lines, merges):
@@ -267,13 +267,13 @@ def prepare(args, inputs, read_corpus):
         ``{split: pairs}``.
     """
     pair = languages(args)
-    given = [path for path in (args.code, args.dict_source, args.dict_target) if path]
+    given = args.code, args.dict_source, args.dict_target
     tools = [version("sacremoses"), version(args.bpe)]
-    roles = [path and stat_of([path]) for path in (args.code, args.dict_source, args.dict_target)]
-    key = [stat_of(inputs), roles, args.bpe, tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
+    files = [stat_of(inputs), *(path and stat_of([path]) for path in given)]
+    key = [files, args.bpe, tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
     direction = [args.source_lang, args.target_lang, args.joined_dictionary]
     outputs = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in pair]
-    with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *given]) as stages:
+    with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *filter(None, given)]) as stages:
         dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
         result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
     report(result, dropped)

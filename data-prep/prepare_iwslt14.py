@@ -116,12 +116,12 @@ def read(path, args):
 
     tokens = {language: bitext.tokenise(text, language, args, path) for language, text in train.items()}
     corpus, references = {"train": {}, "valid": {}, "test": {}}, {"valid": {}, "test": test}
-    clean, kept = bitext.clean(tokens, max_ratio=1.5)
+    clean, numbers = bitext.clean(tokens, max_ratio=1.5)
     for language, text in clean.items():
         corpus["train"][language], corpus["valid"][language] = split(text)
-        _, references["valid"][language] = split([train[language][number] for number in kept])
+        _, references["valid"][language] = split([train[language][number] for number in numbers])
         corpus["test"][language] = bitext.tokenise(test[language], language, args, path)
-    return corpus, references, len(train[language]) - len(kept)
+    return corpus, references, len(train[language]) - len(numbers)
 
 
 def main():

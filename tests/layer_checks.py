@@ -36,6 +36,12 @@ def gradcheck(layer, features, loss):
     return torch.autograd.gradcheck(function, (features, *values))
 
 
+class OnCuda(torch.Tensor):
+    """A CPU tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+
 class Memory(TorchDispatchMode):
     """Records the largest tensor that an operation makes, and the most bytes alive after one, those of the ``given``
     tensors left out."""

@@ -101,18 +101,18 @@ class KernelModel:
     def upgrade_state_dict_named(self, state_dict, name):
         """Lets a stock model's checkpoint in; one of ours must have the same kernels."""
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}." if name else ""
+        prefix = f"{name}.decoder.output_projection." if name else "decoder.output_projection."
         layer = self.output_layer_module
-        layer.adapt_state(state_dict, f"{prefix}decoder.output_projection.")
-        own = layer.state_dict(prefix=f"{prefix}decoder.output_projection.")
-        marker = f"{prefix}decoder.output_projection.kind_version"
+        layer.adapt_state(state_dict, prefix)
+        own = layer.state_dict(prefix=prefix)
+        marker = f"{prefix}kind_version"
         if marker in state_dict:
             try:
-                layer.check_state(state_dict, f"{prefix}decoder.output_projection.")
+                layer.check_state(state_dict, prefix)
             except ValueError as error:
                 raise mistake(f"{error}; use the same --output-layer and --kernels, or another --save-dir") from error
             state_dict[marker] = layer.kind_version
-            saved = {key for key in state_dict if key.startswith(f"{prefix}decoder.output_projection.")}
+            saved = {key for key in state_dict if key.startswith(prefix)}
             if saved != set(own):
                 different = ", ".join(sorted(key.split("output_projection.")[1] for key in saved ^ set(own)))
                 raise mistake(

@@ -96,8 +96,8 @@ def test_lowercase_is_that_of_perl():
     (0, 0, False), (175, 175, True), (176, 175, False), (175, 176, False),
 ])
 def test_cleaning_bounds(source, target, clean):
-    text, kept = bitext.clean({"de": ["w " * source], "en": ["w " * target]}, max_ratio=1.5)
-    assert len(text["de"]) == len(text["en"]) == clean and kept == [0] * clean
+    text, numbers = bitext.clean({"de": ["w " * source], "en": ["w " * target]}, max_ratio=1.5)
+    assert len(text["de"]) == len(text["en"]) == clean and numbers == [0] * clean
 
 
 def test_cleaning_drops_endless_words_and_joins_spaces():

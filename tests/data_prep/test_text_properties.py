@@ -97,9 +97,9 @@ def test_normalised_speech_is_words(utterance, source):
 @given(st.lists(st.tuples(LINES, LINES).map(lambda pair: [line[:1] for line in pair]), min_size=1, max_size=4))
 def test_cleaning_keeps_pairs_together(pairs):
     lines = {"de": [a for (a,), _ in pairs], "en": [b for _, (b,) in pairs]}
-    left, kept = bitext.clean(lines, max_ratio=1.5)
+    left, numbers = bitext.clean(lines, max_ratio=1.5)
     for language, words in lines.items():
-        assert left[language] == [" ".join(words[number].split()) for number in kept]
+        assert left[language] == [" ".join(words[number].split()) for number in numbers]
 
 
 @given(st.tuples(*(st.sampled_from([value for value, _ in choices]) for choices in toy.LISTS)))

@@ -5,16 +5,10 @@ import shutil
 
 import pytest
 import torch
+from layer_checks import OnCuda
 
 from fairseq_kernels.fused import compiled
 from fairseq_kernels.fused.mixture_nll import mixture_losses
-
-
-class OnCuda(torch.Tensor):
-    """A CPU tensor that says it is on a GPU."""
-
-    is_cuda = True
-
 
 ON_CUDA = OnCuda(torch.ones(1))
 needs_compiler = pytest.mark.skipif(

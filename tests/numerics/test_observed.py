@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from layer_checks import OnCuda
 
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
 from fairseq_kernels.analysis.model_state import learned_values
@@ -46,12 +47,6 @@ def test_parameters_of_older_checkpoints():
 
 
 # CUDA
-
-
-class OnCuda(torch.Tensor):
-    """A CPU tensor that says it is on a GPU."""
-
-    is_cuda = True
 
 
 @pytest.fixture
