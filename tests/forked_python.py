@@ -41,13 +41,14 @@ def forked_python() -> str:
 def call(address, program, *arguments) -> None:
     """In the place of Python: has a new process run the command, and ends as it does."""
     words = list(arguments)
-    while words[:1] == ["-W"]:
-        del words[:2]
+    while words and (words[0] == "-B" or words[0].startswith("-W")):
+        del words[: 2 if words[0] == "-W" else 1]
     if not words or (words[0].startswith("-") and words[0] not in ("-m", "-c", "-")):
         os.execv(sys.executable, [sys.executable, *arguments])
+    opened = [number for number in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{number}")]
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        socket.send_fds(connection, [b"."], [0, 1, 2])
+        socket.send_fds(connection, [json.dumps(opened).encode()], opened)
         connection.sendall(json.dumps([words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
         code = connection.makefile().read()  # until the process is gone
     if not code:
@@ -82,14 +83,22 @@ def answer(connection) -> None:
     """Runs a command and ends as Python does, but for freeing the memory of all modules, which takes half a second."""
     import atexit
     import fcntl
+    import select
     import threading
 
-    for number, stream in enumerate(socket.recv_fds(connection, 1, 3)[1]):
-        os.dup2(stream, number)
-        os.close(stream)
+    # out of the way of the caller's open files, which get the numbers that they have there
+    connection = socket.socket(fileno=fcntl.fcntl(connection.detach(), fcntl.F_DUPFD_CLOEXEC, 400))
+    numbers, received, *_ = socket.recv_fds(connection, 1000, 100)
+    aside = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 500) for number in received]
+    os.closerange(3, 400)
+    for number, place in zip(json.loads(numbers), aside):
+        os.dup2(place, number)
+        os.close(place)
     request = json.loads(connection.makefile().readline())
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)  # where the caller dies, a signal that ends this process
+    if select.select([connection], [], [], 0)[0]:
+        os._exit(1)  # it is dead already
     code = None
     try:
         run(*request)
@@ -103,14 +112,16 @@ def answer(connection) -> None:
         code = 1
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     connection.sendall(b"%d" % (code or 0))
     os._exit(0)
 
 
 def run(words, program, folder, environment) -> None:
     """With the caller's variables and folder; other programs that it starts as ``sys.executable`` are forked, too."""
+    import multiprocessing.spawn
     import runpy
     import types
 
@@ -119,6 +130,7 @@ def run(words, program, folder, environment) -> None:
     os.environ.update(environment)
     kind, *sys.argv = words
     sys.executable = program
+    multiprocessing.spawn.set_executable(program)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     first = {"-m": folder, "-c": "", "-": ""}.get(kind, os.path.dirname(kind))
     sys.path[:0] = [first, *filter(None, environment.get("PYTHONPATH", "").split(":"))]

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 
 from forked_python import forked_python
@@ -13,7 +12,6 @@ SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-ou
 # checkpoints often enough for an interruption between two of them
 LONG = [*SMALL, "--batch-size", "1", "--max-update", "300", "--save-interval-updates", "50"]
 SHORT = [*SMALL, "--max-update", "10"]
-ENVIRONMENT = {**os.environ, "PYTHON_BIN": sys.executable}
 
 
 def command(table, corpus, folder, *options):
@@ -21,15 +19,17 @@ def command(table, corpus, folder, *options):
     return ["bash", ROOT / "scripts" / f"{table}.sh", *map(str, (corpus, *places, *options))]
 
 
+def environment(python=None):
+    return {**os.environ, "PYTHON_BIN": python or forked_python()}
+
+
 def call(*arguments):
-    environment = {**os.environ, "PYTHON_BIN": forked_python()}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment())
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
-    )
+def start(*arguments, python=None):
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command(*arguments), env=environment(python), **how)
 
 
 def wait_until(condition, process):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from filelock import Timeout
-from table_commands import ENVIRONMENT, LONG, call, start, wait_until
+from table_commands import LONG, call, environment, start, wait_until
 
 from fairseq_kernels.experiments import report, results
 from fairseq_kernels.experiments.data import Corpus
@@ -40,15 +40,15 @@ def again(corpus, folder, uninterrupted):
     return result.stdout
 
 
-def begun(corpus, folder, file="checkpoint_last.pt"):
+def begun(corpus, folder, file="checkpoint_last.pt", **how):
     """A table whose run has come to a file of this name."""
-    process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG)
+    process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG, **how)
     wait_until(lambda: list(folder.glob(f"runs/toy/cpu/*/seed1/{file}")), process)
     return process
 
 
 def test_interrupted_and_started_again(corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path)
+    process = begun(corpus, tmp_path, python=sys.executable)
     for _ in range(2):  # again, as one does: it must not leave the training behind
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
@@ -143,7 +143,7 @@ def test_report_killed(uninterrupted, tmp_path, monkeypatch):
     for name in ("killed", "whole"):
         shutil.copytree(uninterrupted / "results", tmp_path / name)
     script = ["bash", ROOT / "scripts" / "report.sh", "--results", tmp_path / "killed"]
-    process = subprocess.Popen(script, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+    process = subprocess.Popen(script, stdout=subprocess.DEVNULL, env=environment())
     while not list((tmp_path / "killed").glob("report*")):
         assert process.poll() is None
     process.kill()

@@ -54,3 +54,21 @@ def test_it_has_imported_torch_but_not_the_package():
     """So that these imports are tested."""
     program = "import sys; print(sorted({'fairseq', 'fairseq_kernels', 'torch'}.intersection(sys.modules)))"
     assert subprocess.check_output([forked_python(), "-c", program], text=True) == "['fairseq', 'torch']\n"
+
+
+SPAWNING = """import multiprocessing, sys
+
+def imported(name):
+    return name in sys.modules
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(pool.map(imported, ["torch", "fairseq_kernels"]))
+"""
+
+
+def test_what_it_spawns_is_forked_too(tmp_path):
+    """With the pipes that the two talk through."""
+    (tmp_path / "spawning.py").write_text(SPAWNING)
+    done = subprocess.run([forked_python(), tmp_path / "spawning.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[True, False]\n", "")
