@@ -1,4 +1,4 @@
-"""Detokenised sacreBLEU, with its signature, of what fairseq-generate wrote."""
+"""Of what fairseq-generate wrote: detokenised sacreBLEU, with its signature, and what each sentence adds to BLEU."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,17 @@ def lines_of(generated: Path, kind: str) -> List[str]:
             if match:
                 first.setdefault(int(match[1]), match[2].strip())
     return [first[number] for number in sorted(first)]
+
+
+def sentence_counts(generated: Path) -> List[List[int]]:
+    """What tokenised BLEU is made of, for each sentence: the lengths of the translation and of the reference, and how
+    many of the translation's n-grams the reference has, n = 1 to 4."""
+    import sacrebleu
+
+    bleu = sacrebleu.BLEU(tokenize="none", force=True, effective_order=True)
+    truth = ([line] for line in lines_of(generated, "T"))
+    scores = (bleu.sentence_score(*pair) for pair in zip(lines_of(generated, "H"), truth))
+    return [[score.sys_len, score.ref_len, *score.counts] for score in scores]
 
 
 def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:

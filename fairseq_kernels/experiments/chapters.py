@@ -218,12 +218,12 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
     if rows.adjusted.isna().all():
         reason = "no row has two seeds that differ"
         if bootstrap:
-            reason = "no translations are at hand for the paired bootstrap"
+            reason = f"{base}'s translations, or all others, are not in results/sentences"
         return [f"{name}: differences from {base} were not tested, as {reason}."]
     pooled, apart = rows[~rows.outlying].iloc[0], ", ".join(rows.index[rows.outlying])
     how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {pooled.freedom} degrees of freedom"
     how += f", but Welch's for {apart}, whose seeds differ more (F test, level {OUTLYING})" if apart else ""
-    how = "sacreBLEU's paired bootstrap over sentences" if bootstrap else how
+    how = "paired bootstrap over sentences, which says nothing of other seeds" if bootstrap else how
     sure = rows.adjusted < LEVEL
     groups = {
         f"below {base}": sure & (rows.difference < 0),

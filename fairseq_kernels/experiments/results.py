@@ -42,10 +42,10 @@ def add(path: Path, new: List[Dict], order: List[str]) -> None:
     merge(path, new, KEY, order)
 
 
-def add_curves(path: Path, name: str, run: Run, record: Dict) -> None:
-    """Puts a run's learning curves and mixture weights into ``results/curves/TABLE.json``."""
+def add_details(path: Path, name: str, run: Run, record: Dict, **details) -> None:
+    """Puts more of a run into a file beside its figures, ``results/curves/TABLE.json`` for instance."""
     shared = {"corpus": run.corpus.name, "data": record["provenance"]["data"], "profile": run.profile}
-    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **record["curves"]}], RUN_KEY)
+    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **details}], (*RUN_KEY, "split"))
 
 
 def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:

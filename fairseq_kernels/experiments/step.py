@@ -16,6 +16,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from filelock import FileLock, Timeout
 
+from ..analysis.bleu import sentence_counts
 from . import results
 from .commands import Failed
 from .files import write_text
@@ -52,16 +53,22 @@ class Step(NamedTuple):
             return False
         measured = [self.run.measured(*measure) for measure in self.measures.items()]
         record["metrics"] += [metric for metrics in measured for metric in metrics]
-        for metric in record["metrics"]:
-            if metric["metric"] == "bleu":  # for the report's paired bootstrap
-                translations = self.run.folder / f"{metric['split']}.out"
-                metric["hypotheses"] = os.path.relpath(translations, self.results)
         path = self.results / f"{self.table.name}.json"
         results.add(path, results.figures(self.row, self.run, record), [row.name for row in self.table.rows])
-        results.add_curves(self.results / "curves" / path.name, self.row.name, self.run, record)
+        results.add_details(self.results / "curves" / path.name, self.row.name, self.run, record, **record["curves"])
+        for split in {metric["split"] for metric in record["metrics"] if metric["metric"] == "bleu"}:
+            self.add_sentences(record, split)
         if all(measured):
             say(f"{self.label}: {shown(record)}")
         return all(measured)
+
+    def add_sentences(self, record: Dict, split: str) -> None:
+        """What the report's paired bootstrap needs, where fairseq-generate's output is still there."""
+        output = self.run.folder / f"{split}.out"
+        if output.is_file():
+            sentences = [" ".join(map(str, counts)) for counts in sentence_counts(output)]  # a line each
+            path = self.results / "sentences" / f"{self.table.name}.json"
+            results.add_details(path, self.row.name, self.run, record, split=split, sentences=sentences)
 
     def execute(self) -> None:
         """Does what is left of it in this process, which must hold the run's lock."""

@@ -12,7 +12,6 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tu
 import numpy
 import pandas
 
-from ..analysis.bleu import lines_of
 from . import statistics, tables
 from .profiles import option_value
 from .results import load
@@ -47,7 +46,7 @@ OF_A_LAYER = re.compile(r"\s*--(?:epsilon|senses|kerbs-\S+)[ =]\S+")  # options 
 COLUMN = ["profile", "corpus", "metric", "split"]
 RUN = ("name", "corpus", "profile", "seed")
 FIGURE = (*RUN, "split", "metric", "value", "command", "config", "data", "date", "versions")
-OPTIONAL = ("paper", "parameters", "words_per_second", "train_ppl", "learned", "hypotheses")
+OPTIONAL = ("paper", "parameters", "words_per_second", "train_ppl", "learned")
 OPTIONAL += ("commit", "analysis_commit", "seconds", "arguments", "processor", "threads", "gpu", "python")
 
 
@@ -87,7 +86,24 @@ def read_curves(path: Path) -> Dict[Tuple, List]:
     return curves
 
 
-def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Dict[Tuple, List]] = None):
+def read_sentences(path: Path) -> Dict[Tuple, numpy.ndarray]:
+    """What each sentence adds to a run's BLEU on a split, (sentences, 6) as ``bleu.sentence_counts`` has it."""
+    counts = {}
+    for place, entry in enumerate(read(path, (*RUN, "split")), 1):
+        try:
+            numbers = numpy.array([line.split() for line in entry["sentences"]], dtype=int).reshape(-1, 6)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: object {place} has no six numbers of each sentence: {error!r}") from None
+        counts[tuple(entry.get(name) for name in (*RUN, "config", "data", "split"))] = numbers
+    return counts
+
+
+def data_frame(
+    entries: Sequence[Dict],
+    table: tables.Table,
+    curves: Optional[Dict[Tuple, List]] = None,
+    sentences: Optional[Dict[Tuple, numpy.ndarray]] = None,
+) -> pandas.DataFrame:
     """Objects of ``results/`` as lines, their provenance beside them.
 
     Rows that were run with other options after ``--`` have a name for each (:func:`plain_configurations`), and so have
@@ -101,6 +117,8 @@ def data_frame(entries: Sequence[Dict], table: tables.Table, curves: Optional[Di
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
     runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)
     figures["valid_curve"] = [(curves or {}).get(run, []) for run in runs]
+    runs = figures[[*RUN, "config", "data", "split"]].itertuples(index=False, name=None)
+    figures["sentences"] = pandas.Series([(sentences or {}).get(run) for run in runs], dtype=object)
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
     for (corpus, profile), part in figures.groupby(["corpus", "profile"]):
@@ -162,11 +180,12 @@ def load_results(path: Path, table: tables.Table) -> Results:
     entries = read(path, FIGURE)
     if not entries:
         return Results(table, pandas.DataFrame(), pandas.DataFrame())
-    figures = data_frame(entries, table, read_curves(path.parent / "curves" / path.name))
-    return Results(table, figures, row_statistics(figures, table, path.parent))
+    curves, sentences = (path.parent / kind / path.name for kind in ("curves", "sentences"))
+    figures = data_frame(entries, table, read_curves(curves), read_sentences(sentences))
+    return Results(table, figures, row_statistics(figures, table))
 
 
-def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path) -> pandas.DataFrame:
+def row_statistics(figures: pandas.DataFrame, table: tables.Table) -> pandas.DataFrame:
     """:func:`statistics.summarise` of each profile, corpus, metric and split, with further columns: the figure of the
     ``paper``, the objects behind ours (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over all
     comparisons of a profile."""
@@ -176,7 +195,8 @@ def row_statistics(figures: pandas.DataFrame, table: tables.Table, folder: Path)
         baseline = baseline_of(table, set(measured.name)) if test else ""
         rows = statistics.summarise(measured, baseline)
         if test == "bootstrap":
-            rows["p"] = rows.index.map(bleu_tests(measured, baseline, folder)).astype(float)
+            rows["p"] = numpy.nan
+            rows.update(bleu_tests(measured, baseline))
         untrained = rows.index.isin([row.name for row in table.rows if row.unigram])
         rows.loc[untrained, ["low", "high", "difference_low", "difference_high", "p"]] = numpy.nan
         by_name = measured.groupby("name")
@@ -193,13 +213,14 @@ def baseline_of(table: tables.Table, names: Iterable[str]) -> str:
     return next((name for name in candidates if name in names), "")
 
 
-def bleu_tests(measured: pandas.DataFrame, baseline: str, folder: Path) -> Dict[str, float]:
-    """p of the rows that have translations at hand, as the baseline's same seed has: ``hypotheses``, the path of
-    fairseq-generate's output from the results' folder."""
-    for _, seed_figures in measured.dropna(subset="hypotheses").groupby("seed"):
-        paths = {name: folder / path for name, path in zip(seed_figures.name, seed_figures.hypotheses)}
-        paths = {name: path for name, path in paths.items() if path.is_file()}
-        if baseline in paths:
-            systems = {name: lines_of(paths[name], "H") for name in (baseline, *(paths.keys() - {baseline}))}
-            return statistics.paired_bootstrap(systems, lines_of(paths[baseline], "T"))
-    return {}
+def bleu_tests(measured: pandas.DataFrame, baseline: str) -> pandas.DataFrame:
+    """p of the rows whose sentences' counts are there, as the baseline's are, of the same seed; and the interval of
+    their differences, if that is their only seed."""
+    for _, known in measured.dropna(subset="sentences").groupby("seed"):
+        systems = dict(zip(known.name, known.sentences))
+        if baseline in systems:
+            tests = statistics.paired_bootstrap({baseline: systems.pop(baseline), **systems})
+            seeds = measured.name.value_counts()
+            tests.loc[seeds[tests.index] + seeds[baseline] > 2, ["difference_low", "difference_high"]] = numpy.nan
+            return tests
+    return pandas.DataFrame()

@@ -197,8 +197,8 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
         ValueError: of the data, of what searches have found, or of files with results.
         SystemExit: one line: fairseq-train refuses the options after ``--``.
     """
-    for path in (args.results / f"{table.name}.json", args.results / "curves" / f"{table.name}.json"):
-        results.load(path)  # not only when there is something to add
+    for folder in (args.results, args.results / "curves", args.results / "sentences"):
+        results.load(folder / f"{table.name}.json")  # not only when there is something to add
     measures = {name: [] for name in table.measures}
     if args.simlex is not None:
         measures["simlex"] = ["--simlex", str(args.simlex)]

@@ -158,21 +158,24 @@ def test_costs_and_learned_values(results):
     assert "learning rate" not in rows_of(markdown(results([figure("pol", 59.0, arguments="--lr 0.01,0.005")])))[0]
 
 
-def test_bleu_is_compared_where_translations_are_at_hand(results, tmp_path):
-    for name, word in (("lin", "small"), ("log", "tiny")):
-        lines = [
-            f"T-{n}\ttest number {n} of this small set\nH-{n}\t-1\ttest number {n} of this {word} set"
-            for n in range(40)
-        ]
-        (tmp_path / f"{name}.gen").write_text("\n".join(lines))
-    figures = [figure(name, value, metric="bleu", own={"hypotheses": f"{name}.gen"})
-               for name, value in (("lin", 35.0), ("log", 20.0), ("mog", 34.0))]  # fmt: skip
+def test_bleu_is_compared_where_the_sentences_counts_are_there(results, tmp_path):
+    """Seven words each, of which one is wrong in log's, the fifth."""
+    counts = {"lin": "7 7 7 6 5 4", "log": "7 7 6 4 2 1"}
+    shared = {"corpus": "swb", "profile": "cpu", "seed": 1, "data": "data-swb", "split": "test"}
+    sentences = [{**shared, "name": name, "config": f"--kernels {name}", "sentences": [line] * 40}
+                 for name, line in counts.items()]  # fmt: skip
+    (tmp_path / "sentences").mkdir()
+    (tmp_path / "sentences" / "toy.json").write_text(json.dumps(sentences))
+    figures = [figure(name, value, metric="bleu") for name, value in (("lin", 99.9), ("log", 48.9), ("mog", 34.0))]
     chapters = results(figures)
     assert values_of(chapters, "p") == {"lin": "", "log": "< 0.001", "mog": ""}
+    assert values_of(chapters, "− lin's")["log"] == "-51.0 [-51.1, -51.1]"
     [note] = [note for note in chapters[0].parts[0].notes if "bootstrap" in note]
     assert "Holm over 1 comparisons" in note and note.endswith("below lin: log; not tested: mog.")
-    (tmp_path / "lin.gen").unlink()
-    assert "not tested, as no translations are at hand" in markdown(load_chapters(tmp_path))
+    two_seeds = results([*figures, figure("log", 48.9, 2, metric="bleu")])
+    assert values_of(two_seeds, "p")["log"] == "< 0.001" and "-51.1, " not in values_of(two_seeds, "− lin's")["log"]
+    (tmp_path / "sentences" / "toy.json").write_text(json.dumps(sentences[1:]))
+    assert "not tested, as lin's translations, or all others, are not in" in markdown(load_chapters(tmp_path))
 
 
 def test_models_that_diverged(results):
@@ -602,12 +605,19 @@ FILES = {
         "by update": json.dumps([curve("lin", 1, 9.0, valid={"ppl": {"first": 60.0}})]),
         "object 2": json.dumps([CURVES[0], curve("lin", 1, 9.0, valid={"ppl": [0.5]})]),
     },
+    "sentences/toy.json": {
+        "no 'split'": json.dumps([CURVES[0]]),
+        "object 1 has no six numbers": json.dumps([{**CURVES[0], "split": "test"}]),
+        "object 2 has no six numbers": json.dumps([{**CURVES[0], "split": "test", "sentences": sentences}
+                                                   for sentences in (["1 1 1 0 0 0"], ["1 1 1 0 0"])]),
+    },
 }
 
 
 @pytest.mark.parametrize("name, problem", [(name, problem) for name, problems in FILES.items() for problem in problems])
 def test_wrong_files(name, problem, monkeypatch, results, tmp_path):
     results([figure("lin", 60.0)])
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(FILES[name][problem])
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, "--results", tmp_path)

@@ -15,7 +15,8 @@ from fairseq_kernels.experiments import results, training
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.files import LOCK, exclusive, read_json, write_json, write_text
 from fairseq_kernels.experiments.runs import Run
-from fairseq_kernels.experiments.tables import Row
+from fairseq_kernels.experiments.step import Step
+from fairseq_kernels.experiments.tables import Row, Table
 
 FIGURE = {
     "name": "lin", "corpus": "toy", "profile": "cpu", "seed": 1, "split": "test", "metric": "ppl", "value": 5.0,
@@ -82,12 +83,37 @@ def test_the_paper_s_figure_stands_beside_that_of_the_test_text(run):
     assert all(figure["provenance"] == {"data": "0123", "config": "--kernels lin"} for figure in shown)
 
 
-def test_curves_have_the_run_s_key(run, tmp_path):
+def test_details_have_the_run_s_key(run, tmp_path):
     path = tmp_path / "curves.json"
     for data in ("0123", "4567"):
         record = {"curves": {"valid": {}}, "provenance": {"data": data}}
-        results.add_curves(path, "lin", run, record)
+        results.add_details(path, "lin", run, record, **record["curves"])
     assert [entry["data"] for entry in results.load(path)] == ["0123", "4567"]
+    for split, number in (("valid", "1"), ("test", "2"), ("valid", "3")):
+        results.add_details(tmp_path / "more.json", "lin", run, record, split=split, sentences=[number])
+    found = {entry["split"]: entry["sentences"] for entry in results.load(tmp_path / "more.json")}
+    assert found == {"valid": ["3"], "test": ["2"]}
+
+
+def test_what_each_translation_adds_to_bleu_is_with_the_results(run, tmp_path):
+    """So that the report's comparisons can be made without the translations, which may be gone later."""
+    metrics = [{"split": split, "metric": metric, "value": 50.0} for split in ("valid", "test")
+               for metric in ("bleu", "sacrebleu")]  # fmt: skip
+    record = {
+        "metrics": metrics, "command": "all", "curves": {}, "provenance": {"data": run.corpus.fingerprint},
+    }  # fmt: skip
+    run.folder.mkdir(parents=True)
+    run.result.write_text(json.dumps(record))
+    (run.folder / "test.out").write_text(
+        "T-1\ta b c d e\nH-1\t-1\ta b x d\nH-1\t-2\ta\nT-0\tone two\nH-0\t-1\tone two\nBLEU4\n"
+    )
+    step = Step(Table("toy", "Toy", "nowhere", (Row("lin"),)), Row("lin"), run, {}, tmp_path / "results")
+    for _ in range(2):
+        assert step.collect()
+        [sentences] = results.load(tmp_path / "results" / "sentences" / "toy.json")
+        assert sentences["sentences"] == ["2 2 2 1 0 0", "4 5 3 1 0 0"]
+        assert (sentences["name"], sentences["split"], sentences["seed"]) == ("lin", "test", 1)
+        (run.folder / "test.out").unlink(missing_ok=True)
 
 
 def test_a_corpus_is_known_by_its_content(run):

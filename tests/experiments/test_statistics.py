@@ -5,10 +5,12 @@ import math
 import numpy
 import pandas
 import pytest
+import sacrebleu
+from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from fairseq_kernels.analysis.bleu import lines_of
-from fairseq_kernels.experiments.statistics import holm, paired_bootstrap, summarise
+from fairseq_kernels.analysis.bleu import lines_of, sentence_counts
+from fairseq_kernels.experiments.statistics import bleu, holm, paired_bootstrap, summarise
 
 
 def measured(**rows):
@@ -105,5 +107,20 @@ def test_bleu(tmp_path):
     truth = [f"sentence number {number} of this small test set" for number in range(40)]
     worse = [line.replace("small", "tiny") if number % 2 else line for number, line in enumerate(truth)]
     one_less = [line.replace("small", "tiny") if number == 7 else line for number, line in enumerate(truth)]
-    p = paired_bootstrap({"lin": truth, "worse": worse, "one_less": one_less}, truth)
-    assert p.keys() == {"worse", "one_less"} and p["worse"] < 0.01 < p["one_less"]
+    systems = {"lin": truth, "worse": worse, "one_less": one_less}
+    counts = {}
+    for name, lines in systems.items():
+        pairs = enumerate(zip(lines, truth))
+        generated.write_text("".join(f"H-{number}\t-1\t{line}\nT-{number}\t{true}\n" for number, (line, true) in pairs))
+        counts[name] = numpy.array(sentence_counts(generated))
+    actual = paired_bootstrap(counts)
+    metric = sacrebleu.BLEU(tokenize="none", force=True)
+    _, expected = PairedTest(list(systems.items()), {"BLEU": metric}, [truth], "bs", n_samples=1000)()
+    assert actual.p.to_dict() == {name: result.p_value for name, result in zip(systems, expected["BLEU"])
+                                  if result.p_value is not None}
+    assert actual.p["worse"] < 0.01 < actual.p["one_less"] and actual.difference_high["worse"] < -5
+    [worse_score] = [result.score for name, result in zip(systems, expected["BLEU"]) if name == "worse"]
+    assert bleu(counts["worse"]) == pytest.approx(worse_score) and bleu(counts["lin"]) == pytest.approx(100)
+    assert actual.difference_low["worse"] < worse_score - 100 < actual.difference_high["worse"]
+    with pytest.raises(ValueError, match="other and lin have translated different test sets"):
+        paired_bootstrap({"lin": counts["lin"], "other": counts["lin"] + 1})
