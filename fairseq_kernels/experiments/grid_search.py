@@ -112,21 +112,21 @@ class Search:
         args: of the command line, complete.
         corpus: the data.
         grid: what is searched.
-        storage: of :func:`open_storage`.
 
     Raises:
-        ValueError: the study is there already, with other settings.
+        ValueError: the storage can't be opened, or the study is there already, with other settings.
         SystemExit: fairseq-train refuses the options after ``--``.
     """
 
-    def __init__(self, args: argparse.Namespace, corpus: Corpus, grid: Grid, storage: optuna.storages.RDBStorage):
+    def __init__(self, args: argparse.Namespace, corpus: Corpus, grid: Grid):
         self.args, self.corpus, self.grid = args, corpus, grid
         self.key = key(corpus.name, args.profile, args.kernel)
         self.points = math.prod(len(values) for values in grid.values())
         self.stopping = threading.Event()
         check_extra(args.extra, [self.training({name: values[0] for name, values in grid.items()})])
+        self.storage = open_storage(args.storage, args.save_dir)  # which makes it, and so comes after all checks
         self.study = optuna.create_study(
-            storage=storage,
+            storage=self.storage,
             study_name=args.study or self.key,
             sampler=optuna.samplers.GridSampler(grid, seed=args.seed),
             # hopeless: from half time on, never so good as the median of the finished trials was by then
@@ -300,8 +300,8 @@ class Search:
             lines.append(f"{shown:>9}  {trial.last_step or 0:7}  {state:8}  {self.kernel_params(trial.params)}")
         return "\n".join(lines)
 
-    def entry(self, storage: str) -> Dict:
-        """The best point and its origin, for ``searched.yaml``; ``storage`` is its kind.
+    def entry(self) -> Dict:
+        """The best point and its origin, for ``searched.yaml``.
 
         Raises:
             Failed: all trials did.
@@ -323,7 +323,7 @@ class Search:
             "commit": best.user_attrs["commit"],
             "date": str(best.datetime_complete.date()),
             "study": self.study.study_name,
-            "storage": storage,
+            "storage": self.storage.engine.name,
             "command": shlex.join(["bash", "scripts/grid_search.sh", str(folder), *options]),
         }
         return {"kernel_params": self.kernel_params(best.params), "origin": origin}
@@ -365,13 +365,12 @@ def main() -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         threading.excepthook = lambda _: None  # that a sign of life got lost with the storage is told below, in a line
-        storage = open_storage(args.storage, args.save_dir)
-        search = Search(args, corpus, grid, storage)
+        search = Search(args, corpus, grid)
     try:
         with interruptible("grid_search.sh", search.stopping.set):
             search.run()
             print(search.table())
-            entry = search.entry(storage.engine.name)
+            entry = search.entry()
     except Failed as error:
         sys.exit(f"grid_search.sh: {error}; the same command tries them again")
     except Exception as error:

@@ -27,7 +27,6 @@ from fairseq_kernels.experiments.grid_search import (
     parse,
     parse_grid,
 )
-from fairseq_kernels.experiments.search_storage import open_storage
 from fairseq_kernels.experiments.searched import searched_entry
 from fairseq_kernels.experiments.tables import ROOT
 from fairseq_kernels.word_counts import word_counts
@@ -87,7 +86,7 @@ class Searched:
     def joined(self, *options) -> Search:
         """The search as another process sees it."""
         args = parse(self.arguments(*options))
-        return Search(args, Corpus.at(args.data), parse_grid(args.grid, args.kernel), open_storage(None, args.save_dir))
+        return Search(args, Corpus.at(args.data), parse_grid(args.grid, args.kernel))
 
     def until_trained(self, number: int) -> None:
         while len(self.points()) < number:
@@ -358,6 +357,7 @@ MISTAKES = {
     "updates": (["--updates", "0"], ["--updates 0", "1 or more"]),
     "own option": (["--", "--kernel-params", "log.p=3"], ["--kernel-params", "--grid"]),
     "own option with =": (["--", "--max-update=3"], ["--max-update", "--updates"]),
+    "unknown option": (["--", "--lrr", "0.1"], ["--lrr"]),
     "no kernels": (["--", "--stock"], ["--stock after --", "--kernel"]),
     "no URL": (["--storage", "secret@host"], ["--storage", "postgresql://USER@HOST/DATABASE"]),
     "no file": (["--storage", "sqlite://"], ["sqlite", "sqlite:///FILE"]),
@@ -375,6 +375,7 @@ def test_one_clear_line(name, search, capsys):
         main(arguments)
     line = last_line(error, capsys)
     assert all(part in line for part in said) and "secret" not in line, line
+    assert not list(search.folder.rglob("search.db*"))
 
 
 def test_defaults(tmp_path):
