@@ -81,9 +81,9 @@ class OutputLayer(nn.Module):
             check_integer("memory_budget", memory_budget)
         self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
+        self.kind, self.settings = kind, settings
         # fairseq's moving average of parameters leaves alone what has "version" in its name
-        # int32: fairseq's average_checkpoints.py adds all tensors up before it divides
-        self.register_buffer("kind_version", torch.tensor(list(f"{kind}; {settings}".encode()), dtype=torch.int32))
+        self.register_buffer("kind_version", self.encoded_kind())
         self._cached: Optional[Tuple] = None
 
     @property
@@ -91,20 +91,22 @@ class OutputLayer(nn.Module):
         """V, under the name that ``nn.Embedding`` has for it."""
         return self.vocab_size
 
+    def encoded_kind(self) -> Tensor:
+        """Kind and settings, which checkpoints say too."""
+        # int32: fairseq's average_checkpoints.py adds all tensors up before it divides
+        return torch.tensor(list(f"{self.kind}; {self.settings}".encode()), dtype=torch.int32)
+
     def check_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
         """Compares a checkpoint's layer with this one: warns of other settings.
 
         Raises:
             ValueError: the checkpoint is of another kind of layer.
         """
-        (kind, _, settings), (own, _, own_settings) = (
-            bytes(buffer.tolist()).decode().partition("; ")
-            for buffer in (state_dict[f"{prefix}kind_version"], self.kind_version)
-        )
-        if kind != own:
-            raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {own!r}")
-        if settings != own_settings:
-            logger.warning("the checkpoint was trained with %s, the model has %s", settings, own_settings)
+        kind, _, settings = bytes(state_dict[f"{prefix}kind_version"].tolist()).decode().partition("; ")
+        if kind != self.kind:
+            raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {self.kind!r}")
+        if settings != self.settings:
+            logger.warning("the checkpoint was trained with %s, the model has %s", settings, self.settings)
 
     def adapt_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
         """Makes of a checkpoint's state what this version and its settings expect."""
@@ -114,7 +116,7 @@ class OutputLayer(nn.Module):
         key = f"{prefix}kind_version"
         if key in state_dict:
             self.check_state(state_dict, prefix)
-            state_dict[key] = self.kind_version
+            state_dict[key] = self.encoded_kind()  # the buffer may be on no device yet
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def log_probabilities(self, features: Tensor) -> Tensor:

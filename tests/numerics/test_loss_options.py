@@ -227,6 +227,22 @@ def test_inside_a_checkpoint(layer, monkeypatch):
     assert len(passes) in (0, 2)  # the spherical family has none
 
 
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_made_without_memory(name, assign):
+    """On the meta device, as large models are, and then filled from a checkpoint."""
+    features, target, _ = tokens()
+    given = LAYERS[name]()
+    with torch.device("meta"):
+        layer = LAYERS[name]()
+    layer = layer if assign else layer.to_empty(device="cpu")
+    layer.load_state_dict(given.state_dict(), assign=assign)
+    torch.testing.assert_close(layer.nll(features.float(), target), given.nll(features.float(), target))
+    with pytest.raises(ValueError, match="the checkpoint has the output layer "):
+        other = LAYERS["taylor" if name == "spherical" else "spherical"]()
+        layer.load_state_dict(other.state_dict())
+
+
 def test_averaged_checkpoints(layer):
     """As fairseq's average_checkpoints.py averages them."""
     average = {name: value + value + value for name, value in layer.state_dict().items()}
