@@ -499,6 +499,21 @@ def test_no_tensor_of_tokens_by_words(kernels, untied, reduction, smoothing):
     assert memory.peak < 3 * sum(4 * tensor.numel() for tensor in known) + 4 * budget
 
 
+@pytest.mark.parametrize("kernels,params", [*((name, "") for name in KERNELS), ("mog", "mog.components=3")])
+def test_a_token_s_share_of_the_budget(kernels, params):
+    """As many scores as ``score_buffers`` says: a kernel may hold one more, and not many fewer."""
+    words, peaks = 2000, []
+    for rows in (8, 16):
+        layer = make(kernels, params, dim=13, words=words, dtype=torch.float32)
+        layer.memory_budget = rows * layer.row_bytes(torch.float32)
+        features, target = inputs(layer, tokens=64)
+        with Memory(features, target, *layer.parameters()) as memory:
+            layer.nll(features, target)
+        peaks.append(memory.peak)
+    buffers = (peaks[1] - peaks[0]) / (8 * words * 4)
+    assert -3.5 < buffers - sum(kernel.score_buffers() for kernel in layer.components()) < 1.5
+
+
 @pytest.mark.parametrize("kernels", [*KERNELS, "3xlin,log"])
 def test_decoding_keeps_within_the_budget_too(kernels):
     """Without gradients, forward makes the (N, V) result and no other tensor of its size."""

@@ -9,6 +9,7 @@ from fairseq_kernels import KERNELS, GeneralizedSoftmax, kernel_names
 from fairseq_kernels.kernels import Kernel, Learned
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
+COUNTS = {("pol", "p"), ("mog", "components")}  # hyper-parameters that can't be learned
 DIM = 6  # three Gaussians of a mean and a variance fit
 
 
@@ -20,6 +21,28 @@ def vectors(words=5, contexts=3, dim=DIM, seed=0):
 
 def leaves(*tensors):
     return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
+# defaults
+
+DEFAULTS = {
+    "log": {"p": 2, "gamma": 1}, "pow": {"p": 2, "gamma": 1}, "pol": {"alpha": 1, "c": 1, "p": 2}, "rbf": {"gamma": 1},
+    "ssg": {"floor": 0.1}, "mog": {"components": 2, "floor": 0.1}, "hpb": {"gamma": 1, "cap": 0.999},
+    "wav": {"a": 1, "b": 1},
+}  # fmt: skip
+# of those that are learned from another value than their default, at d = 8
+STARTS = {"log.gamma": 1 / 8, "pow.gamma": 1 / 8, "rbf.gamma": 1 / 8, "wav.a": 8, "wav.b": 8}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_defaults(name):
+    """Those that tables and documents state, and where learning starts."""
+    wanted = {**DEFAULTS.get(name, {}), "scale": 1}
+    fixed = build(name, "", 8)
+    assert {h.name: fixed.value(h.name) for h in fixed.all_hyperparameters()} == wanted
+    learned = build(name, ",".join(f"{name}.{x}=learned" for x in wanted if (name, x) not in COUNTS), 8)
+    starts = {x: STARTS.get(f"{name}.{x}", value) for x, value in wanted.items()}
+    assert {x: float(learned.value(x)) for x in wanted} == pytest.approx(starts)
 
 
 # values and gradients
