@@ -33,6 +33,12 @@ def test_steps_are_fairseq_s(weight_decay):
     torch.testing.assert_close(steps(FusedAdamW, weight_decay), steps(FairseqAdam, weight_decay), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("option", ["use_old_adam", "fp16_adam_stats"])
+def test_options_of_fairseq_s_alone(option):
+    with pytest.raises(SystemExit, match=f"--{option.replace('_', '-')} is of --optimizer adam alone; leave it out"):
+        FusedAdamW(Namespace(**{**vars(CONFIG), option: True}), [torch.nn.Parameter(torch.zeros(3))])
+
+
 def test_it_is_torch_s_fused_one():
     assert FusedAdamW(CONFIG, [torch.nn.Parameter(torch.zeros(3))]).optimizer.defaults["fused"]
 
