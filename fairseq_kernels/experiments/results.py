@@ -45,7 +45,7 @@ def add(path: Path, new: List[Dict], order: List[str]) -> None:
 def add_details(path: Path, name: str, run: Run, record: Dict, **details) -> None:
     """Puts more of a run into a file beside its figures, ``results/curves/TABLE.json`` for instance."""
     shared = {"corpus": run.corpus.name, "data": record["provenance"]["data"], "profile": run.profile}
-    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **details}], (*RUN_KEY, "split"))
+    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **details}], KEY)
 
 
 def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:

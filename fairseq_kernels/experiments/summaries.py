@@ -7,14 +7,14 @@ import shlex
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy
 import pandas
 
 from . import statistics, tables
 from .profiles import option_value
-from .results import load
+from .results import RUN_KEY, load
 from .searched import SEARCHED, row_options
 
 
@@ -73,29 +73,31 @@ def read(path: Path, names: Iterable[str]) -> List[Dict]:
     return entries
 
 
-def read_curves(path: Path) -> Dict[Tuple, List]:
-    """Each run's validation perplexity, in pairs of update and value, without those that aren't finite."""
-    curves = {}
-    for place, entry in enumerate(read(path, RUN), 1):
+def read_details(path: Path, names: Sequence[str], what: str, value_of: Callable[[Dict], Any]) -> Dict[Tuple, Any]:
+    """A value of each object in a file beside the figures, by these names of it.
+
+    Raises:
+        ValueError: the file is damaged, or an object has none: ``what`` it lacks.
+    """
+    values = {}
+    needed = (*RUN, *(name for name in names if name not in RUN_KEY))  # an object may be without config or data
+    for place, entry in enumerate(read(path, needed), 1):
         try:
-            pairs = entry.get("valid", {}).get("ppl", {}).items()
-            curve = [(int(update), float(ppl)) for update, ppl in pairs if math.isfinite(float(ppl))]
+            values[tuple(entry.get(name) for name in names)] = value_of(entry)
         except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: object {place} has no curve by update: {error}") from error
-        curves[tuple(entry.get(name) for name in (*RUN, "config", "data"))] = curve
-    return curves
+            raise ValueError(f"{path}: object {place} has no {what}: {error}") from error
+    return values
 
 
-def read_sentences(path: Path) -> Dict[Tuple, numpy.ndarray]:
-    """What each sentence adds to a run's BLEU on a split, (sentences, 6) as ``bleu.sentence_counts`` has it."""
-    counts = {}
-    for place, entry in enumerate(read(path, (*RUN, "split")), 1):
-        try:
-            numbers = numpy.array([line.split() for line in entry["sentences"]], dtype=int).reshape(-1, 6)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: object {place} has no six numbers of each sentence: {error!r}") from None
-        counts[tuple(entry.get(name) for name in (*RUN, "config", "data", "split"))] = numbers
-    return counts
+def valid_curve(entry: Dict) -> List[Tuple[int, float]]:
+    """Validation perplexity, in pairs of update and value, without those that aren't finite."""
+    pairs = entry.get("valid", {}).get("ppl", {}).items()
+    return [(int(update), float(ppl)) for update, ppl in pairs if math.isfinite(float(ppl))]
+
+
+def bleu_counts(entry: Dict) -> numpy.ndarray:
+    """What each sentence adds to a run's BLEU, (sentences, 6) as ``bleu.sentence_counts`` has it."""
+    return numpy.array([line.split() for line in entry.get("sentences")], dtype=int).reshape(-1, 6)
 
 
 def data_frame(
@@ -115,9 +117,9 @@ def data_frame(
     figures["learning_rate"] = pandas.to_numeric(pandas.Series(rates, dtype=object), errors="coerce")  # not of a list
     figures["minutes"] = pandas.to_numeric(figures.seconds) / 60
     figures[list(COSTS)] = figures[list(COSTS)].apply(pandas.to_numeric)
-    runs = figures[[*RUN, "config", "data"]].itertuples(index=False, name=None)
+    runs = figures[[*RUN_KEY]].itertuples(index=False, name=None)
     figures["valid_curve"] = [(curves or {}).get(run, []) for run in runs]
-    runs = figures[[*RUN, "config", "data", "split"]].itertuples(index=False, name=None)
+    runs = figures[[*RUN_KEY, "split"]].itertuples(index=False, name=None)
     figures["sentences"] = pandas.Series([(sentences or {}).get(run) for run in runs], dtype=object)
     commits = zip(figures.commit, figures.analysis_commit.where(figures.analysis_commit.notna(), figures.commit))
     figures["off_main"] = [" ".join(filter(off_main, dict.fromkeys(map(str, both)))) for both in commits]
@@ -181,7 +183,12 @@ def load_results(path: Path, table: tables.Table) -> Results:
     if not entries:
         return Results(table, pandas.DataFrame(), pandas.DataFrame())
     curves, sentences = (path.parent / kind / path.name for kind in ("curves", "sentences"))
-    figures = data_frame(entries, table, read_curves(curves), read_sentences(sentences))
+    figures = data_frame(
+        entries,
+        table,
+        read_details(curves, RUN_KEY, "curve by update", valid_curve),
+        read_details(sentences, (*RUN_KEY, "split"), "six numbers of each sentence", bleu_counts),
+    )
     return Results(table, figures, row_statistics(figures, table))
 
 

@@ -399,8 +399,10 @@ def test_an_interruption_while_a_checkpoint_is_written(after, monkeypatch, tmp_p
 
 def test_damaged_results_are_named(corpus, monkeypatch, tmp_path):
     """Before anything is trained."""
-    files = {"table1.json": ['[{"name"', '{"a": 1}'], "curves/table1.json": [""], "sentences/table1.json": ["{}"]}
-    for name, content in ((name, content) for name, contents in files.items() for content in contents):
+    for name, content in (
+        ("table1.json", '[{"name"'), ("table1.json", '{"a": 1}'), ("curves/table1.json", ""),
+        ("sentences/table1.json", "{}"),
+    ):  # fmt: skip
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

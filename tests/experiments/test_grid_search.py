@@ -15,7 +15,7 @@ from pathlib import Path
 import optuna
 import pytest
 import yaml
-from forked_python import forked_python
+from table_commands import environment
 
 from fairseq_kernels import KERNELS
 from fairseq_kernels.experiments import grid_search, runs, search_storage
@@ -419,8 +419,7 @@ def test_search_on_text(lm_data, tmp_path):
     command = ["bash", ROOT / "scripts" / "grid_search.sh", data.parent, "--kernel", "log", "--grid", "log.p=1,4"]
     command += ["--profile", "cpu", "--updates", "8", "--jobs", "2", "--save-dir", tmp_path / "runs"]
     command += ["--", *TINY, "--warmup-updates", "0", "--lr", "0.05"]
-    environment = {**os.environ, "PYTHON_BIN": forked_python()}
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment())
     assert result.returncode == 0, result.stdout + result.stderr
     origin = yaml.safe_load((tmp_path / "runs" / "searched.yaml").read_text())["text/cpu/log"]["origin"]
     assert origin["trials"] == {"complete": 2, "pruned": 0, "failed": 0} and 1 < origin["valid_ppl"] < 24

@@ -91,8 +91,8 @@ def test_details_have_the_run_s_key(run, tmp_path):
     assert [entry["data"] for entry in results.load(path)] == ["0123", "4567"]
     for split, number in (("valid", "1"), ("test", "2"), ("valid", "3")):
         results.add_details(tmp_path / "more.json", "lin", run, record, split=split, sentences=[number])
-    found = {entry["split"]: entry["sentences"] for entry in results.load(tmp_path / "more.json")}
-    assert found == {"valid": ["3"], "test": ["2"]}
+    by_split = {entry["split"]: entry["sentences"] for entry in results.load(tmp_path / "more.json")}
+    assert by_split == {"valid": ["3"], "test": ["2"]}
 
 
 def test_what_each_translation_adds_to_bleu_is_with_the_results(run, tmp_path):

@@ -9,7 +9,6 @@ from fairseq_kernels import KERNELS, GeneralizedSoftmax, kernel_names
 from fairseq_kernels.kernels import Kernel, Learned
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
-COUNTS = {("pol", "p"), ("mog", "components")}  # hyper-parameters that can't be learned
 DIM = 6  # three Gaussians of a mean and a variance fit
 
 
@@ -40,7 +39,7 @@ def test_defaults(name):
     wanted = {**DEFAULTS.get(name, {}), "scale": 1}
     fixed = build(name, "", 8)
     assert {h.name: fixed.value(h.name) for h in fixed.all_hyperparameters()} == wanted
-    learned = build(name, ",".join(f"{name}.{x}=learned" for x in wanted if (name, x) not in COUNTS), 8)
+    learned = build(name, dict(LEARNED)[name], 8)
     starts = {x: STARTS.get(f"{name}.{x}", value) for x, value in wanted.items()}
     assert {x: float(learned.value(x)) for x in wanted} == pytest.approx(starts)
 
