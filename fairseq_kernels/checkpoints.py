@@ -112,6 +112,7 @@ def checked_for_task(build):
 
     @functools.wraps(build)
     def build_model(task, cfg, from_checkpoint=False):
+        task.from_checkpoint = from_checkpoint
         if not from_checkpoint:
             refuse_options_of_others(cfg)
         model = build(task, cfg, from_checkpoint)

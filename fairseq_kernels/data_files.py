@@ -60,6 +60,8 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
             raise ValueError
     except (struct.error, LookupError, ValueError):
         raise mistake(f"{index} is damaged; {AGAIN}") from None
+    if not sentences:
+        raise mistake(f"{index} has no sentences; {AGAIN}")
     lengths = content[: 4 * sentences].view(np.int32).astype(np.int64)
     starts = content[4 * sentences :].view(np.int64)
     ends = lengths.cumsum() * numbers.itemsize

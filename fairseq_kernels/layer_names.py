@@ -8,3 +8,4 @@ CRITERIONS = {
     "softmax-bound": "softmax_upper_bound",
     "kerbs": "kerbs_cross_entropy",
 }
+SPHERICAL = ("taylor", "spherical", "squared-error", "softmax-bound")  # never compute all words' outputs

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 
 from ..errors import mistake
-from ..layer_names import CRITERIONS
+from ..layer_names import CRITERIONS, SPHERICAL
 from ..models.kernel_model import LossRequest
 
 TOP = 10  # words: the error rate of de Brebisson & Vincent (2016, Table 5)
@@ -49,7 +49,7 @@ class OutputLayerCriterion(FairseqCriterion):
             raise mistake(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
         if not 0 <= pi_variance_weight < math.inf:
             raise mistake(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
-        spherical = self.layer_name not in ("kernels", "kerbs")
+        spherical = self.layer_name in SPHERICAL
         if label_smoothing and spherical:
             raise mistake(
                 f"--label-smoothing {label_smoothing} is not allowed with --criterion "

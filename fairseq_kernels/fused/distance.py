@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from .values import dot, gradient, multiplied, number
 
-TINY = 1e-30
+TINY = 1e-30  # below the square of any float32 number of interest
 
 
 def squared_distance(product: Tensor, word: Tensor, context: Tensor) -> Tensor:

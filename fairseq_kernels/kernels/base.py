@@ -40,6 +40,16 @@ class Hyperparameter:
         return float(start(embed_dim)) if callable(start) else float(start)
 
 
+def at_least_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What ``nn.Module._apply`` does to each tensor, but for a change to half precision."""
+
+    def apply(tensor: Tensor) -> Tensor:
+        result = function(tensor)
+        return tensor.to(result.device) if result.dtype in (torch.float16, torch.bfloat16) else result
+
+    return apply
+
+
 @dataclass(frozen=True)
 class Domain:
     """Where a hyper-parameter lives, and the bijection with R in which it is learned."""
@@ -51,13 +61,13 @@ class Domain:
     can_be_learned: bool = True
 
 
-LARGEST = 1e30  # values beyond have no use in float32, whose largest number is 3e38
+SMALLEST, LARGEST = 1e-12, 1e10  # beyond them float32 keeps no digit of some scores or gradients
 DOMAINS: Dict[str, Domain] = {
     "real": Domain(
-        "a finite number, at most 1e30 in size", lambda x: abs(x) <= LARGEST, lambda x: x, lambda t: t * 1.0
+        "a finite number, at most 1e10 in size", lambda x: abs(x) <= LARGEST, lambda x: x, lambda t: t * 1.0
     ),
     # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
-    "positive": Domain("a number > 0, at most 1e30", lambda x: 0 < x <= LARGEST, math.log, torch.exp),
+    "positive": Domain("a number from 1e-12 to 1e10", lambda x: SMALLEST <= x <= LARGEST, math.log, torch.exp),
     "unit": Domain(
         "a number between 0 and 1, at most 0.999999",  # of larger ones 1 - x has no digits in float32
         lambda x: 0 < x <= 0.999999,
@@ -144,11 +154,7 @@ class Kernel(nn.Module):
     def _apply(self, function, recurse=True):
         """Learned values keep their precision under ``.half()``: their gradients are sums over all tokens."""
 
-        def at_least_float32(tensor: Tensor) -> Tensor:
-            result = function(tensor)
-            return tensor.to(result.device) if result.dtype in (torch.float16, torch.bfloat16) else result
-
-        return super()._apply(at_least_float32, recurse)
+        return super()._apply(at_least_float32(function), recurse)
 
     @classmethod
     def all_hyperparameters(cls) -> Tuple[Hyperparameter, ...]:
@@ -165,7 +171,8 @@ class Kernel(nn.Module):
         if not domain.contains(value):
             raise ValueError(f"{name}={value:g} is not allowed: it must be {domain.allowed}")
         if learned:
-            self._real[hyper.name] = nn.Parameter(torch.tensor(domain.to_real(value)))
+            dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+            self._real[hyper.name] = nn.Parameter(torch.tensor(domain.to_real(value), dtype=dtype))
         else:
             self._fixed[hyper.name] = int(value) if hyper.domain == "count" else float(value)
 

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..fused import distance as fused
+from ..fused.distance import TINY
 from .base import Hyperparameter, Kernel
 
-TINY = 1e-30  # below the square of any float32 number of interest
 WIDTH = Hyperparameter("gamma", 1.0, "positive", learn_from=lambda embed_dim: 1.0 / embed_dim)
 ORDER = Hyperparameter("p", 2.0, "positive")
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from ..fused import hyperbolic as fused
+from ..fused.distance import TINY
 from .base import Hyperparameter, Kernel
-from .distance import TINY, squared_distance, squared_norm
+from .distance import squared_distance, squared_norm
 
 
 class Hyperbolic(Kernel):

@@ -15,6 +15,7 @@ from torch import nn
 from ..errors import mistake, one_line_errors
 from ..fused.matrix_products import onednn_is_faster
 from ..kernels.spec import refuse_unused_parameters
+from ..layer_names import SPHERICAL
 from ..output_layers import (
     AllocationSettings,
     GeneralizedSoftmax,
@@ -70,21 +71,17 @@ def kerbs_options(cfg, words: int) -> Dict:
     }
 
 
-def no_options(cfg, words: int) -> Dict:
-    return {}
-
-
 # of each name in layer_names: the class, and its arguments beside sizes, bias and memory
 OUTPUT_LAYERS: Dict[str, Tuple[Type[OutputLayer], Callable[[Namespace, int], Dict]]] = {
     "kernels": (GeneralizedSoftmax, kernel_options),
-    "taylor": (TaylorSoftmax, no_options),
+    "taylor": (TaylorSoftmax, lambda cfg, words: {}),
     "spherical": (SphericalSoftmax, lambda cfg, words: {"epsilon": cfg.epsilon}),
-    "squared-error": (SquaredError, no_options),
-    "softmax-bound": (SoftmaxBound, no_options),
+    "squared-error": (SquaredError, lambda cfg, words: {}),
+    "softmax-bound": (SoftmaxBound, lambda cfg, words: {}),
     "kerbs": (KerBSoftmax, kerbs_options),
 }
-# the bias of each when nothing is said; kernels have one in language models alone
-DEFAULT_BIAS = {**dict.fromkeys(("taylor", "spherical", "squared-error", "softmax-bound"), "prior"), "kerbs": "false"}
+# the bias of each when nothing is said; other layers have one in language models alone
+DEFAULT_BIAS = {**dict.fromkeys(SPHERICAL, "prior"), "kerbs": "false"}
 
 
 @dataclass
@@ -137,7 +134,11 @@ class OutputLayerConfig:
         },
     )
     output_memory_mib: Optional[int] = field(
-        default=None, metadata={"help": "work space of the loss in MiB (default: 192 on the CPU, 512 on CUDA)"}
+        default=None,
+        metadata={
+            "help": "work space in MiB, of the loss (the spherical family's needs none) and of evaluation (default: "
+            "192 on the CPU, 512 on CUDA)"
+        },
     )
 
 
@@ -186,7 +187,7 @@ def build_output_layer(
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     if cfg.output_layer != "kernels":
-        default_bias = DEFAULT_BIAS[cfg.output_layer]
+        default_bias = DEFAULT_BIAS.get(cfg.output_layer, default_bias)
     bias = str(default_bias if cfg.output_bias in (None, "") else cfg.output_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
@@ -198,7 +199,7 @@ def build_output_layer(
         layer_class, options = OUTPUT_LAYERS[cfg.output_layer]
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
         layer = layer_class(**sizes, bias=bias != "false", **options(cfg, len(dictionary)))
-        if bias == "prior":
+        if bias == "prior" and not getattr(task, "from_checkpoint", False):  # which has the bias
             layer.set_log_prior(training_counts(task, dictionary))
     if shared is not None:
         if cfg.output_layer == "kerbs":
@@ -218,7 +219,7 @@ def build_output_layer(
 
 def training_counts(task, dictionary) -> np.ndarray:
     """Count of each word in the training data, ``</s>`` and ``<unk>`` included; the dictionary's own counts, which
-    lack these two, where there is no training data (a trained model's bias comes from its checkpoint)."""
+    lack these two, where there is no training data."""
     options = task.cfg or task.args  # the language modelling task has the latter only
     data = str(getattr(options, "data", "") or "").split(os.pathsep)[0]
     source, target = getattr(options, "source_lang", None), getattr(options, "target_lang", None)

@@ -2,7 +2,7 @@
 
 import logging
 from numbers import Integral
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,14 @@ class Tokens(NamedTuple):
     product_dtype: Optional[torch.dtype]
 
 
+def computed_tensors(module: nn.Module) -> Iterator[str]:
+    """Names of tensors with gradient that parametrizations or hooks put in the place of parameters."""
+    for prefix, part in module.named_modules():
+        replaced = [name for name, value in vars(part).items() if isinstance(value, Tensor) and value.requires_grad]
+        for name in (*getattr(part, "parametrizations", ()), *replaced):
+            yield f"{prefix}.{name}" if prefix else name
+
+
 class OutputLayer(nn.Module):
     """The layer from context vectors h (d) to a distribution over V words.
 
@@ -56,7 +64,8 @@ class OutputLayer(nn.Module):
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
         settings: what it should agree with, else it warns: they change the distribution, not the parameters.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll` (the spherical family's needs none) and for what is
+            evaluated without gradients; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d).
@@ -133,14 +142,11 @@ class OutputLayer(nn.Module):
 
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
         """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
-        parameters = set(self.parameters())
-        for name in ("weight", "bias", "latent_projection", "prior_projection"):
-            tensor = getattr(self, name, None)
-            if tensor is not None and tensor.requires_grad and tensor not in parameters:
-                raise ValueError(
-                    f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, "
-                    "or take the loss from forward"
-                )
+        for name in computed_tensors(self):
+            raise ValueError(
+                f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, "
+                "or take the loss from forward"
+            )
         return chunked_loss(self, tokens, smoothing, summed)
 
     def cpu_tokens(self) -> int:
@@ -152,8 +158,9 @@ class OutputLayer(nn.Module):
         return 2 * self.vocab_size * dtype.itemsize
 
     def set_log_prior(self, counts: Sequence[float]) -> None:
-        """Start the bias so that the words have their prior probabilities, given their counts (V,); one is added to
-        each.
+        """Start the bias from the words' counts (V,), to each of which one is added: where a context vector of 0 gives
+        all words the same score (lin, pol, sig, abs, the spherical family), they have their prior probabilities there;
+        with other kernels, about.
 
         Raises:
             ValueError: the layer has no bias, or there aren't V counts.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
+from ..kernels.base import at_least_float32
 from .base import OutputLayer, check_integer
 from .spherical import SphericalFamily
 from .spherical_statistics import gram
@@ -87,6 +88,7 @@ class FactoredSpherical(SphericalFamily):
         self.loss_is_nll = layer.loss_is_nll
         self.condition_limit, self.fold_every, self.updates = condition_limit, fold_every, 0
         weight = layer.weight.detach()
+        weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
         columns = self.embed_dim + self.has_bias
         base = weight.new_empty(len(weight), columns)
         base[:, : self.embed_dim] = weight
@@ -100,6 +102,10 @@ class FactoredSpherical(SphericalFamily):
         self.register_buffer("total", base.new_empty(columns))
         self.pending: List[FactoredGradient] = []
         self.recompute()
+
+    def _apply(self, function, recurse=True):
+        """The factors keep their precision under ``.half()``: their inverse needs it."""
+        return super()._apply(at_least_float32(function), recurse)
 
     def product_dtype(self, features: Tensor) -> None:
         """No products with all words are made."""

@@ -46,7 +46,8 @@ class GeneralizedSoftmax(OutputLayer):
             can't give any word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
+            192 MiB on the CPU, 512 MiB on CUDA.
         latent_projection: give a single kernel tanh(C^T h), too: what a mixture has beside its components.
 
     Attributes:
@@ -317,7 +318,8 @@ class GeneralizedSoftmaxPass(LossPass):
         for matrix, gradient in zip(layer.matrices(), self.grad_matrices):  # a user may have tied some of them
             by_parameter[matrix] = by_parameter[matrix] + gradient if matrix in by_parameter else gradient
         by_parameter.update({layer.bias: self.grad_bias, layer.latent_projection: self.grad_latent})
-        by_parameter[layer.prior_projection] = next(sums, None)
+        if layer.prior_projection is not None:
+            by_parameter[layer.prior_projection] = next(sums)
         return [by_parameter.get(parameter) for parameter in layer.parameters()]
 
     def backward_word_terms(self, words: slice, grad_terms: List[Optional[Tensor]], grad_learned: List[Tensor]) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..fused.distance import TINY  # keeps the norms' gradients finite at the origin
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.scores import times_written
@@ -19,7 +20,6 @@ from .sense_allocation import AllocationSettings, Observation, SenseAllocation, 
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
 CPU_TOKENS = 256  # a chunk at most: more are no faster
-TINY = 1e-30  # keeps the norms' gradients finite at the origin
 
 
 class KerBSoftmax(OutputLayer):
@@ -40,7 +40,8 @@ class KerBSoftmax(OutputLayer):
         theta: its start.
         allocation: how senses move between words in training (section 4.2), at the updates that
             :meth:`set_num_updates` is called with; None: they stay.
-        memory_budget: bytes of work space for :meth:`nll`; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
+            192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: sense vectors (S, d).
@@ -92,6 +93,7 @@ class KerBSoftmax(OutputLayer):
 
     def __setstate__(self, state):
         super().__setstate__(state)  # of a copy, or from a file
+        self._table = None  # may be of another version of the copied sense_word
         if self.allocation is not None:
             clear_moments_of(self)
 
@@ -263,7 +265,7 @@ class KerBSPass(LossPass):
         return SenseNLL.apply(features, self, target, epsilon, metrics), metrics
 
     def forward(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Tuple]:
-        """Losses (n,), and the first arguments of :meth:`backward`."""
+        """Losses (n,), the same without label smoothing, and the first arguments of :meth:`backward`."""
         length = norm(features) if self.layer.theta is not None else torch.ones_like(features[:, :1])
         queries = features / length
         scores = self.workspace.rows("scores", features, len(self.weight))
@@ -287,7 +289,7 @@ class KerBSPass(LossPass):
         torch.mul(curved, self.outward[senses], out=scores).mul_(length)
 
     def sense_losses(self, scores: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Losses of each token and dL/dscores, which takes the scores' place."""
+        """Losses (n,), the same without label smoothing, and dL/dscores, which takes the scores' place."""
         senses = self.table[target]
         missing, senses = senses < 0, senses.clamp_min(0)
         own = scores.gather(1, senses).masked_fill_(missing, -torch.inf)
@@ -378,4 +380,4 @@ class KerBSPass(LossPass):
             grad_theta = self.norms * (slope / divisor + curved / theta * self.divisor_slope / divisor.square())
             inside = layer.theta.detach().abs() <= clamped(torch.full_like(layer.theta, torch.inf))
             by_parameter[layer.theta] = grad_theta * inside
-        return [by_parameter[parameter] for parameter in layer.parameters()]
+        return [by_parameter.get(parameter) for parameter in layer.parameters()]

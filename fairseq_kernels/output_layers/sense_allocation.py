@@ -24,10 +24,11 @@ class AllocationSettings:
         every: updates between two reallocations.
         rate: beta of the moving averages (Eq. 12, 13).
         minimum: senses that a word keeps.
-        maximum: senses that a word gets to.
+        maximum: the most senses of a word.
         share: the most senses that move at a time, as a part of V; one at least.
-        frequent: senses move to words among this part of the vocabulary, the more frequent one.
-        noise: standard deviation of what is added to a moved sense's vector, a copy, in that of its coordinates.
+        frequent: only this part of the vocabulary, its most frequent words, receives senses.
+        noise: a moved sense starts as a copy of its new word's most used sense plus Gaussian noise, with this many
+            times the standard deviation of the copy's coordinates.
     """
 
     every: int = 500

@@ -47,7 +47,7 @@ SCRIPTS = "tests/training/test_scripts.py -k '{}'"
 
 BUGS = [
     # kernels
-    Bug(KERNELS + "base.py", "lambda x: 0 < x <= LARGEST", "lambda x: 0 <= x <= LARGEST", SPECS),
+    Bug(KERNELS + "base.py", "lambda x: SMALLEST <= x <= LARGEST", "lambda x: 0 <= x <= LARGEST", SPECS),
     Bug(KERNELS + "base.py", "math.log(x / (1 - x))", "math.log(x)", OBSERVED.format("learned")),
     Bug(KERNELS + "base.py", "return float(start(embed_dim)) if callable(start) else float(start)",
         "return float(self.default)", SPECS),

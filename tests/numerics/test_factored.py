@@ -472,6 +472,20 @@ def test_checkpoints_of_other_layers_are_refused():
         factors.load_state_dict(other.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_factors_keep_their_precision(dtype):
+    """torch inverts no matrices of half precision."""
+    torch.manual_seed(0)
+    before, after = factored(TaylorSoftmax(4, 10)).to(dtype), factored(TaylorSoftmax(4, 10).to(dtype))
+    for layer in (before, after):
+        optimizer = FactoredSGD([layer], lr=0.1)
+        start = layer.dense().clone()
+        layer.nll(torch.randn(5, 4, dtype=dtype), torch.arange(5)).backward()
+        optimizer.step()
+        assert layer.base.dtype == layer.gram.dtype == torch.float32
+        assert (layer.dense() - start).abs().max() > 0.01
+
+
 def test_no_product_with_all_words_on_a_gpu():
     """Nothing takes half-precision inputs; the layer has no dense matrix whose precision could be asked."""
     layer = factored(TaylorSoftmax(4, 10))

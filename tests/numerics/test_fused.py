@@ -340,6 +340,11 @@ def test_weights_that_nll_has_no_gradient_for(monkeypatch):
     with pytest.raises(ValueError, match="weight is computed from other tensors"):
         layer.nll(features, target)
 
+    layer, *_ = layer_and_input("2xlin", untied=True)
+    torch.nn.utils.parametrize.register_parametrization(layer.untied_weights, "0", torch.nn.Tanh())
+    with pytest.raises(ValueError, match="untied_weights.0 is computed from other tensors"):
+        layer.nll(features, target)
+
     class Scaled(Cosine):
         hyperparameters = (Hyperparameter("scale", 0.5, "positive"),)
 

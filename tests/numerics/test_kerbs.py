@@ -450,6 +450,27 @@ def test_reallocation_comes_every_so_many_updates():
     assert moved == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
+def test_a_copy_has_its_own_senses():
+    """Not the table of the words' senses that the original had before its last checkpoint."""
+    layer, first, second = make(seed=0), make(seed=1), make(seed=2)
+    features, target = torch.randn(5, 7, dtype=torch.float64), torch.arange(5)
+    layer.load_state_dict(first.state_dict())
+    layer.nll(features, target)
+    layer.load_state_dict(second.state_dict())
+    torch.testing.assert_close(copy.deepcopy(layer).nll(features, target), second.nll(features, target))
+
+
+def test_tensors_of_the_user():
+    """Another parameter stays as it is; a computed theta is refused."""
+    layer, features, target = make(), torch.randn(5, 7, dtype=torch.float64), torch.arange(5)
+    layer.another = torch.nn.Parameter(torch.ones(2))
+    layer.nll(features, target).backward()
+    assert layer.another.grad is None and layer.theta.grad.any()
+    torch.nn.utils.parametrize.register_parametrization(layer, "theta", torch.nn.Tanh())
+    with pytest.raises(ValueError, match="theta is computed from other tensors"):
+        layer.nll(features, target)
+
+
 @pytest.mark.parametrize("made", [lambda layer: layer, copy.deepcopy], ids=["as it is", "copy"])
 def test_moments_of_moved_senses_are_cleared(made):
     layer = made(prepared(share=1 / 6, every=3))

@@ -350,26 +350,26 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
         ("log", "log.p=", DIM, ["log.p=", "a number"]),
         ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
-        ("log", "log.p=0", DIM, ["log.p=0", "> 0"]),
-        ("pow", "pow.p=-1", DIM, ["pow.p=-1", "> 0"]),
-        ("pow", "pow.p=nan", DIM, ["pow.p=nan", "> 0"]),
-        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", "> 0"]),
+        ("log", "log.p=0", DIM, ["log.p=0", "from 1e-12 to 1e10"]),
+        ("pow", "pow.p=-1", DIM, ["pow.p=-1", "from 1e-12 to 1e10"]),
+        ("pow", "pow.p=nan", DIM, ["pow.p=nan", "from 1e-12 to 1e10"]),
+        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", "from 1e-12 to 1e10"]),
         ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
         ("pol", "pol.p=0", DIM, ["pol.p=0", "integer >= 1"]),
         ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
         ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
-        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", "> 0"]),
-        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", "> 0"]),
-        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", "> 0"]),
-        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", "> 0"]),
-        ("wav", "wav.a=-2", DIM, ["wav.a=-2", "> 0"]),
-        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", "> 0"]),
+        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", "from 1e-12 to 1e10"]),
+        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", "from 1e-12 to 1e10"]),
+        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", "from 1e-12 to 1e10"]),
+        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", "from 1e-12 to 1e10"]),
+        ("wav", "wav.a=-2", DIM, ["wav.a=-2", "from 1e-12 to 1e10"]),
+        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", "from 1e-12 to 1e10"]),
         ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
         ("mog", "mog.components=2.5", DIM, ["mog.components=2.5", "integer >= 1"]),
         ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
         ("mog", None, 3, ["mog", ">= 4", "3"]),
         ("ssg", None, 1, ["ssg", ">= 2", "1"]),
-        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", "> 0"]),  # checked although not used
+        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", "from 1e-12 to 1e10"]),  # checked although not used
         ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
         ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
         ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
@@ -377,7 +377,7 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
         ("rbf", ["rbf.gamma=1"], DIM, ["kernel_params=['rbf.gamma=1']", "'log.p=2,rbf.gamma=0.1'"]),
         (None, None, DIM, ["kernels=None", "'3xlin,log'"]),
-        ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", "at most 1e30"]),
+        ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", "from 1e-12 to 1e10"]),
     ],
 )
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):
@@ -388,8 +388,8 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("limit", ["pol.p=1", "pol.p=1000", "pol.c=-1e30", "pol.c=1e30", "rbf.gamma=1e30",
-                                   "hpb.cap=0.999999"])  # fmt: skip
+@pytest.mark.parametrize("limit", ["pol.p=1", "pol.p=1000", "pol.c=-1e10", "pol.c=1e10", "rbf.gamma=1e10",
+                                   "wav.b=1e-12", "hpb.cap=0.999999"])  # fmt: skip
 def test_limits_themselves_are_allowed(limit):
     """As the messages about values beyond them say."""
     [kernel] = build_kernels(limit.partition(".")[0], DIM, limit)
@@ -406,6 +406,30 @@ def test_parameters_that_nothing_uses():
 def test_parameters_of_unused_kernels_do_not_ask_for_dimensions():
     """mog.components for other rows of a table is no reason to refuse lin, whatever the dimension."""
     assert build_kernels("lin", 4, "mog.components=600")
+
+
+def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
+    class Bilinear(Kernel):
+        name = "bilinear"
+
+        def __init__(self, embed_dim, **values):
+            super().__init__(embed_dim, **values)
+            self.matrix = torch.nn.Parameter(torch.empty(embed_dim, embed_dim))
+
+    monkeypatch.setitem(KERNELS, "bilinear", Bilinear)
+    assert build_kernels("lin", 4, {"bilinear": {"scale": 2.0}})
+
+
+@pytest.mark.parametrize("start", [2, 2.0])
+def test_learned_values_are_float32_at_least(start):
+    """Started at an integer, and made where bfloat16 is the default."""
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        kernel = KERNELS["pol"](DIM, alpha=Learned(start))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    [value] = kernel.parameters()
+    assert value.dtype == torch.float32 and float(value) == 2
 
 
 def test_the_list_of_names_that_needs_no_torch():

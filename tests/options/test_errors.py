@@ -40,7 +40,7 @@ OPTIONS = {
     "unknown option": (("--kernles", "lin"), ["unknown option --kernles; did you mean --kernels?"]),
     "too many components": (("--kernels", "99999999999xlin"), ["99999999999", "1 to 1000 in all"]),
     "too large a power": (("--kernels", "pol", "--kernel-params", "pol.p=1000000"), ["pol.p=1e+06", "at most 1000"]),
-    "too large a number": (("--kernels", "rbf", "--kernel-params", "rbf.gamma=1e300"), ["rbf.gamma=1e+300", "1e30"]),
+    "too large a number": (("--kernels", "rbf", "--kernel-params", "rbf.gamma=1e300"), ["rbf.gamma=1e+300", "1e10"]),
     "a parameter twice": (("--kernels", "log", "--kernel-params", "log.p=2,log.p=3"), ["'log.p' is given twice"]),
     **{
         f"{option} {value}": ((option, value), [f"{option} {value} is not allowed: give {least} or more"])

@@ -12,11 +12,14 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.logging import metrics
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels.criterions.output_layer_criterion import OutputLayerCriterion
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.experiments import evaluation, training, workflow
 from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.models import KernelLSTMLanguageModel
+from fairseq_kernels.layer_names import CRITERIONS
+from fairseq_kernels.models import KernelLSTMLanguageModel, output_layer_config
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 
@@ -98,6 +101,29 @@ def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
     counts = torch.tensor(dictionary.count) + 1.0
     own = layer(dictionary, output_bias="prior")
     torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
+
+
+def test_a_checkpoint_has_its_bias(dictionary):
+    """The training text is not counted for a model that is only read."""
+    read = task(dictionary)
+    read.from_checkpoint = True
+    assert layer(dictionary, read, output_bias="prior").bias.eq(0).all()
+
+
+def test_an_output_layer_of_ones_own(dictionary, monkeypatch):
+    """As docs/design.md says; nothing takes it for one of the spherical family."""
+
+    class Own(GeneralizedSoftmax):
+        pass
+
+    class OwnCriterion(OutputLayerCriterion):
+        layer_name = "own"
+
+    monkeypatch.setitem(output_layer_config.OUTPUT_LAYERS, "own", (Own, lambda cfg, words: {"kernels": "lin"}))
+    monkeypatch.setitem(CRITERIONS, "own", "own_cross_entropy")
+    assert isinstance(layer(dictionary, output_layer="own"), Own)
+    criterion = OwnCriterion(task(dictionary), sentence_avg=False, label_smoothing=0.1)
+    assert criterion.label_smoothing == 0.1 and not criterion.top10
 
 
 # the language model

@@ -18,6 +18,7 @@ from fairseq_commands import LM_TASK, later, lm_training, mt_training
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
 from fairseq_kernels.analysis.model_state import model_state
+from fairseq_kernels.data_files import HEADER
 from fairseq_kernels.word_counts import word_counts
 
 NOISE = random.Random(1).randbytes(5000)
@@ -137,6 +138,7 @@ WRONG_SPLITS = {
     "10^18 sentences": (changed("train.idx", 25, 13), "train.idx is damaged"),
     "a sentence's length": (changed("train.idx", 26, 77), "train.bin is damaged, or not of train.idx"),
     "half the words": (cut("train.bin", 0.5), "train.bin is damaged, or not of train.idx"),
+    "no sentences": (put("train.idx", HEADER.pack(b"MMIDIDX\x00\x00", 1, 8, 0)), "train.idx has no sentences"),
     "no words": (put("train.bin", b""), "train.bin is damaged, or not of train.idx"),
     "no .bin": (lambda folder: (folder / "train.bin").unlink(), "train.bin not found"),
     "words of another split": (
