@@ -112,10 +112,13 @@ def checked_for_task(build):
 
     @functools.wraps(build)
     def build_model(task, cfg, from_checkpoint=False):
-        task.from_checkpoint = from_checkpoint
         if not from_checkpoint:
             refuse_options_of_others(cfg)
-        model = build(task, cfg, from_checkpoint)
+        task.from_checkpoint = from_checkpoint
+        try:
+            model = build(task, cfg, from_checkpoint)
+        finally:
+            task.from_checkpoint = False
         is_language_model = isinstance(model, FairseqLanguageModel)
         for kind, name in ((LanguageModelingTask, "language_modeling"), (TranslationTask, "translation")):
             if isinstance(task, kind) and is_language_model != (kind is LanguageModelingTask):

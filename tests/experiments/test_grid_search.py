@@ -345,7 +345,7 @@ def test_length_of_a_training(search, dictionary, profile, updates, schedule):
 MISTAKES = {
     "unknown kernel": (["--kernel", "gauss"], ["gauss", "lin"]),
     "unknown parameter": (["--grid", "log.q=1,2"], ["log.q", "log.p"]),
-    "value outside": (["--grid", "log.p=1,-2"], ["log.p=-2", "a number > 0"]),
+    "value outside": (["--grid", "log.p=1,-2"], ["log.p=-2", "from 1e-12 to 1e10"]),
     "no number": (["--grid", "log.p=1,two"], ["log.p=two", "number"]),
     "kernel outside": (["--grid", "rbf.gamma=1,2"], ["rbf.gamma", "--kernel log"]),
     "no values": (["--grid", "log.p"], ["'log.p'", "has no values", "log.p=1,2,4"]),

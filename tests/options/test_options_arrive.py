@@ -103,13 +103,6 @@ def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
     torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
 
 
-def test_a_checkpoint_has_its_bias(dictionary):
-    """The training text is not counted for a model that is only read."""
-    read = task(dictionary)
-    read.from_checkpoint = True
-    assert layer(dictionary, read, output_bias="prior").bias.eq(0).all()
-
-
 def test_an_output_layer_of_ones_own(dictionary, monkeypatch):
     """As docs/design.md says; nothing takes it for one of the spherical family."""
 

@@ -23,7 +23,12 @@ from trained_models import batches, load, loss_of, padded_batch, scores
 
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy, LogSphericalSoftmax, LogTaylorSoftmax
 from fairseq_kernels.layer_names import CRITERIONS
-from fairseq_kernels.models import KernelLSTMLanguageModel, KernelTransformer, KernelTransformerLanguageModel
+from fairseq_kernels.models import (
+    KernelLSTMLanguageModel,
+    KernelTransformer,
+    KernelTransformerLanguageModel,
+    output_layer_config,
+)
 
 TRANSLATION = "kernel_transformer_iwslt_de_en"
 
@@ -184,6 +189,11 @@ def test_a_new_model_is_the_prior(name, model, layer, model_of):
     actual = scores(new, padded_batch(task)).double()
     prior = (counts / counts.sum()).log()
     torch.testing.assert_close(actual, prior.expand_as(actual), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_that_is_read_counts_no_text(model_of, monkeypatch):
+    monkeypatch.setattr(output_layer_config, "training_counts", None)
+    load(model_of("taylor lstm").folder)
 
 
 def test_training_starts_from_the_prior(model_of, lm_data, tmp_path):
