@@ -146,22 +146,22 @@ class KerBSoftmax(OutputLayer):
     def sense_scores(self, features: Tensor) -> Tensor:
         """K_theta(h, w_s), and the word's bias: (N, d) to (N, S), differentiable."""
         weight = self.weight.to(features.dtype)
-        scores = features @ weight.T
-        if self.theta is not None:
-            scale = norm(features) * norm(weight).T
-            cosine = scores / scale.clamp_min(TINY)
-            scores = scale * bayesian_kernel(cosine, self.theta.to(features.dtype), self.positive_only)
+        scores = self.kernel(features @ weight.T, norm(features), norm(weight).T, self.theta)
         return scores if self.bias is None else scores + self.bias.to(features.dtype)[self.sense_word]
 
     def scores_of(self, features: Tensor, senses: Tensor, vectors: Tensor) -> Tensor:
         """K_theta of each context vector (..., d) and senses of its own (..., M), whose vectors are (..., M, d)."""
-        scores = (features.unsqueeze(-2) * vectors).sum(-1)
-        if self.theta is None:
-            return scores
-        scale = torch.linalg.vector_norm(features, dim=-1, keepdim=True) + TINY
-        scale = scale * (torch.linalg.vector_norm(vectors, dim=-1) + TINY)
-        cosine = scores / scale.clamp_min(TINY)
-        return scale * bayesian_kernel(cosine, self.theta[senses].to(scores.dtype), self.positive_only)
+        products = (features.unsqueeze(-2) * vectors).sum(-1)
+        theta = None if self.theta is None else self.theta[senses]
+        return self.kernel(products, norm(features), norm(vectors).squeeze(-1), theta)
+
+    def kernel(self, products: Tensor, context_norm: Tensor, sense_norm: Tensor, theta: Optional[Tensor]) -> Tensor:
+        """K_theta from the inner products, whose shape the others' broadcast to; without theta these themselves."""
+        if theta is None:
+            return products
+        scale = context_norm * sense_norm
+        cosine = products / scale.clamp_min(TINY)
+        return scale * bayesian_kernel(cosine, theta.to(products.dtype), self.positive_only)
 
     def log_probabilities(self, features):
         scores = self.sense_scores(features)
@@ -208,8 +208,8 @@ class KerBSoftmax(OutputLayer):
 
 
 def norm(vectors: Tensor) -> Tensor:
-    """||x|| of each row, (N, 1)."""
-    return torch.linalg.vector_norm(vectors, dim=1, keepdim=True) + TINY
+    """||x||, (..., d) to (..., 1)."""
+    return torch.linalg.vector_norm(vectors, dim=-1, keepdim=True) + TINY
 
 
 class SenseNLL(Function):
@@ -243,7 +243,7 @@ class KerBSPass(LossPass):
         self.weight = layer.weight.detach().to(dtype)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
-        self.blocks = list(word_blocks(len(self.weight), CPU_TOKENS, self.weight.device))
+        self.blocks = word_blocks(len(self.weight), CPU_TOKENS, self.weight.device)
         self.workspace = Workspace()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
