@@ -8,6 +8,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, U
 import torch
 from torch import Tensor, nn
 
+from ..fused.precision import at_least_float32
+
 Number = Union[int, float]
 
 KERNELS: Dict[str, Type["Kernel"]] = {}  # by name; register_kernel fills it
@@ -38,16 +40,6 @@ class Hyperparameter:
     def start(self, embed_dim: int) -> float:
         start = self.default if self.learn_from is None else self.learn_from
         return float(start(embed_dim)) if callable(start) else float(start)
-
-
-def at_least_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """What ``nn.Module._apply`` does to each tensor, but for a change to half precision."""
-
-    def apply(tensor: Tensor) -> Tensor:
-        result = function(tensor)
-        return tensor.to(result.device) if result.dtype in (torch.float16, torch.bfloat16) else result
-
-    return apply
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,7 @@ def build_output_layer(
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
-    if cfg.output_layer != "kernels":
-        default_bias = DEFAULT_BIAS.get(cfg.output_layer, default_bias)
+    default_bias = DEFAULT_BIAS.get(cfg.output_layer, default_bias)
     bias = str(default_bias if cfg.output_bias in (None, "") else cfg.output_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")

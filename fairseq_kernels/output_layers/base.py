@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..fused.matrix_products import chunks
+from ..fused.precision import HALF
 from .chunked_loss import LossPass, Metrics, chunked_loss
 
 logger = logging.getLogger(__name__)
@@ -15,7 +16,6 @@ logger = logging.getLogger(__name__)
 # Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
 CPU_ROWS = 384
 SAMPLES = 4096  # values of each parameter that are compared, to see whether it has changed
-HALF = (torch.float16, torch.bfloat16)
 
 
 def check_integer(name: str, value, least: int = 1) -> None:
@@ -133,7 +133,8 @@ class OutputLayer(nn.Module):
         raise NotImplementedError
 
     def prior_bias(self, prior: Tensor) -> Tensor:
-        """The biases (V,) with which a context vector of 0 has the distribution ``prior`` (V,)."""
+        """The biases (V,) with which a context vector of 0 has the distribution ``prior`` (V,), if it gives all words
+        the same score."""
         raise NotImplementedError
 
     def loss_pass(self, dtype: torch.dtype, product_dtype: Optional[torch.dtype], with_gradients: bool) -> LossPass:

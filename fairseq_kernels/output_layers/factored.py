@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
-from ..kernels.base import at_least_float32
+from ..fused.precision import at_least_float32
 from .base import OutputLayer, check_integer
 from .spherical import SphericalFamily
 from .spherical_statistics import gram

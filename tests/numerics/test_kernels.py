@@ -10,6 +10,7 @@ from fairseq_kernels.kernels import Kernel, Learned
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
 DIM = 6  # three Gaussians of a mean and a variance fit
+POSITIVE = "from 1e-12 to 1e10"  # as messages have it
 
 
 def vectors(words=5, contexts=3, dim=DIM, seed=0):
@@ -350,26 +351,26 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
         ("log", "log.p=", DIM, ["log.p=", "a number"]),
         ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
-        ("log", "log.p=0", DIM, ["log.p=0", "from 1e-12 to 1e10"]),
-        ("pow", "pow.p=-1", DIM, ["pow.p=-1", "from 1e-12 to 1e10"]),
-        ("pow", "pow.p=nan", DIM, ["pow.p=nan", "from 1e-12 to 1e10"]),
-        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", "from 1e-12 to 1e10"]),
+        ("log", "log.p=0", DIM, ["log.p=0", POSITIVE]),
+        ("pow", "pow.p=-1", DIM, ["pow.p=-1", POSITIVE]),
+        ("pow", "pow.p=nan", DIM, ["pow.p=nan", POSITIVE]),
+        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", POSITIVE]),
         ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
         ("pol", "pol.p=0", DIM, ["pol.p=0", "integer >= 1"]),
         ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
         ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
-        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", "from 1e-12 to 1e10"]),
-        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", "from 1e-12 to 1e10"]),
-        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", "from 1e-12 to 1e10"]),
-        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", "from 1e-12 to 1e10"]),
-        ("wav", "wav.a=-2", DIM, ["wav.a=-2", "from 1e-12 to 1e10"]),
-        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", "from 1e-12 to 1e10"]),
+        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
+        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", POSITIVE]),
+        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", POSITIVE]),
+        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", POSITIVE]),
+        ("wav", "wav.a=-2", DIM, ["wav.a=-2", POSITIVE]),
+        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", POSITIVE]),
         ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
         ("mog", "mog.components=2.5", DIM, ["mog.components=2.5", "integer >= 1"]),
         ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
         ("mog", None, 3, ["mog", ">= 4", "3"]),
         ("ssg", None, 1, ["ssg", ">= 2", "1"]),
-        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", "from 1e-12 to 1e10"]),  # checked although not used
+        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
         ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
         ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
         ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
@@ -377,7 +378,7 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
         ("rbf", ["rbf.gamma=1"], DIM, ["kernel_params=['rbf.gamma=1']", "'log.p=2,rbf.gamma=0.1'"]),
         (None, None, DIM, ["kernels=None", "'3xlin,log'"]),
-        ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", "from 1e-12 to 1e10"]),
+        ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", POSITIVE]),
     ],
 )
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):
