@@ -10,7 +10,7 @@ import sys
 import threading
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from pathlib import Path
-from typing import Iterable, NoReturn, Optional, Sequence
+from typing import Iterable, Iterator, NoReturn, Optional, Sequence
 
 PREFIX = "fairseq_kernels: error: "
 # what fairseq and torch say of mistakes, and what to do about each
@@ -51,7 +51,7 @@ def explanation(error: BaseException) -> Optional[str]:
     if isinstance(error, FileNotFoundError) and error.filename:
         missing = Path(error.filename)
         near = data_bin_near(missing.parent) if missing.name.startswith("dict.") else ""
-        return f"{missing} not found{near}; check the path of data and checkpoint"
+        return f"{missing} not found; check the path of data and checkpoint{near}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}; check the path, and whether you may read and write there"
     if isinstance(error, OSError) and "not found" in str(error):
@@ -143,6 +143,14 @@ class CommandParser(ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         self.given = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(self.given, namespace)
+
+    @contextlib.contextmanager
+    def writing(self, option: str, path: Path) -> Iterator[None]:
+        """Where it can't be written, the program ends with the option's name."""
+        try:
+            yield
+        except OSError as error:
+            self.error(f"{option} {path}: {error.strerror}; give one in a folder that you may write to")
 
     def error(self, message: str) -> NoReturn:
         required = message.partition("arguments are required: ")[2].split(", ")

@@ -101,6 +101,8 @@ def main() -> None:
     for name, default in (("tokens", 1024), ("words", 30_000), ("dim", 512)):
         parser.add_argument(f"--{name}", type=positive_int, default=default, help=f"default: {default}")
     args = parser.parse_args()
+    if args.out:
+        benchmarks.check(args.out)
     torch.set_num_threads(args.threads or torch.get_num_threads())
     torch.manual_seed(1)
     try:

@@ -8,6 +8,7 @@ from typing import Callable, Dict, Optional, Tuple
 
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import CommandParser, one_line_errors, positive_int
+from fairseq_kernels.experiments.files import check_folder
 from fairseq_kernels.experiments.results import append, load
 
 
@@ -24,6 +25,7 @@ def check(path: Path) -> None:
     """Ends the program, before the measurement, where a record can't be put into this file."""
     with one_line_errors():
         load(path)
+        check_folder(f"--out {path}", path.parent)
 
 
 def in_turn(build: Callable, rows: Dict[str, Tuple[Dict, Dict]], args: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows what a KerBS model has learned: words by number of senses, the nearest words of each sense (Miao et al. 2019,
-# Table 6), theta by word (Figure 8).
+# Table 6), theta by word (Figure 8) and by frequency.
 #
 #   bash scripts/kerbs_senses.sh DATA_BIN CHECKPOINT [--words change order] [--number 8] [--neighbours 4] [--out FOLDER]
 #

@@ -50,6 +50,9 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
     except UnicodeDecodeError as error:
         raise ValueError(f"{reference} is no text in UTF-8 ({error}); give the test set's sentences") from None
     if len(output) != len(sentences):
-        raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
+        raise ValueError(
+            f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}; make data-bin and "
+            "references from the same text again"
+        )
     metric = sacrebleu.BLEU(lowercase=True)
     return metric.corpus_score(output, [sentences]).score, str(metric.get_signature())

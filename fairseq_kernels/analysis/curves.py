@@ -57,15 +57,18 @@ def main() -> None:
     for item in (*args.logs, *args.baseline):
         if "=" not in item:
             parser.error(f"{item!r} is not allowed: give a name before it, as in lin={item}")
-    logs = {name: Path(path) for name, path in (item.split("=", 1) for item in args.logs)}
-    for name, path in logs.items():
-        if not path.is_file():
-            parser.error(f"{name}: log {path} not found")
     try:
         baselines = {name: float(value) for name, value in (item.split("=", 1) for item in args.baseline)}
     except ValueError as error:
         parser.error(f"--baseline {' '.join(args.baseline)}: {error}; give numbers, as in unigram=271.6")
-    plot(logs, args.out, baselines)
+    logs = {name: Path(path) for name, path in (item.split("=", 1) for item in args.logs)}
+    for name, path in logs.items():
+        if not path.is_file():
+            parser.error(f"{name}: log {path} not found; give a training's train.log")
+        if not read_curves(path, "valid"):
+            parser.error(f"{name}: log {path} has no validation; give a training's train.log, once it has one")
+    with parser.writing("OUT", args.out):
+        plot(logs, args.out, baselines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """What KerBS has learned: senses by word, the nearest words of each sense (Miao et al. 2019, Table 6), theta by word
-(Figure 8). ``scripts/kerbs_senses.sh`` runs it."""
+(Figure 8) and by frequency. ``scripts/kerbs_senses.sh`` runs it."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Dict, List, Optional
 
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
 from ..errors import CommandParser, data_bin_near, mistake, positive_int
+from .measurement import provenance
 from .model_state import check_finite, model_state
 from .plotting import file_pyplot
 
@@ -67,14 +70,31 @@ class Senses:
             senses.append(entry)
         return {"word": self.words[word], "senses": senses}
 
-    def chosen(self, number: int) -> List[int]:
-        """Of each number of senses the most frequent words (the dictionary's order where nothing was counted)."""
-        counts = torch.bincount(self.home, minlength=len(self.words))
+    def ranked(self) -> Tensor:
+        """The words, the most frequent first (in the dictionary's order where nothing was counted)."""
         order = torch.arange(len(self.words))
         if self.occurrences is not None:
             order = self.occurrences.argsort(descending=True, stable=True)
-        order = order[order >= self.dictionary.nspecial]
+        return order[order >= self.dictionary.nspecial]
+
+    def chosen(self, number: int) -> List[int]:
+        """The most frequent words of each number of senses."""
+        counts, order = torch.bincount(self.home, minlength=len(self.words)), self.ranked()
         return [int(w) for n in sorted(set(counts.tolist()), reverse=True) for w in order[counts[order] == n][:number]]
+
+    def by_frequency(self) -> List[Dict]:
+        """Of the words of rank 1 to 10, 11 to 100 and so on: senses a word, and theta's mean and standard deviation."""
+        order, decades = self.ranked(), []
+        ends = [min(10**power, len(order)) for power in range(1, 1 + len(str(len(order) - 1)))]
+        for first, last in zip([0, *ends], ends):
+            senses = torch.isin(self.home, order[first:last])
+            entry = {"ranks": [first + 1, last], "senses_a_word": round(int(senses.sum()) / (last - first), 3)}
+            if self.theta is not None:
+                theta = self.theta[senses]
+                entry["theta"] = round(float(theta.mean()), 4)
+                entry["deviation"] = round(float(theta.std(correction=0)), 4)
+            decades.append(entry)
+        return decades
 
 
 def dictionary(data: Path, number: int) -> Dictionary:
@@ -85,20 +105,28 @@ def dictionary(data: Path, number: int) -> Dictionary:
             return candidate
     near = data_bin_near(data)
     raise mistake(
-        f"no dict.txt in {data} has the checkpoint's {number:,} words{near}; give the data-bin folder of its training"
+        f"no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training{near}"
     )
 
 
-def plot(senses: Senses, rows: List[Dict], path: Path) -> None:
-    """Theta of each sense of the words, as the paper's Figure 8."""
+def plot(rows: List[Dict], decades: List[Dict], path: Path) -> None:
+    """Theta of each sense of the words, as the paper's Figure 8, and its mean over words of like frequency."""
     pyplot = file_pyplot()
-    figure, axes = pyplot.subplots(figsize=(max(6, 0.3 * len(rows)), 4), constrained_layout=True)
+    width = max(6, 0.3 * len(rows))
+    shape = {"figsize": (width + 3, 4), "width_ratios": (width, 3), "sharey": True, "constrained_layout": True}
+    figure, (words, frequency) = pyplot.subplots(1, 2, **shape)
     for place, row in enumerate(rows):
         values = [sense["theta"] for sense in row["senses"]]
-        axes.scatter([place] * len(values), values, s=[20 + 60 * sense.get("usage", 0) for sense in row["senses"]])
-    axes.axhline(0, color="grey", linewidth=0.5)
-    axes.set_xticks(range(len(rows)), [row["word"] for row in rows], rotation=90)
-    axes.set_ylabel("theta of each sense")
+        words.scatter([place] * len(values), values, s=[20 + 60 * sense.get("usage", 0) for sense in row["senses"]])
+    words.set_xticks(range(len(rows)), [row["word"] for row in rows], rotation=90)
+    words.set_ylabel("theta of each sense")
+    means, deviations = ([entry[name] for entry in decades] for name in ("theta", "deviation"))
+    frequency.errorbar(range(len(decades)), means, deviations, fmt="o", capsize=3)
+    names = ["{:,} to {:,}".format(*entry["ranks"]) for entry in decades]
+    frequency.set_xticks(range(len(decades)), names, rotation=90)
+    frequency.set_xlabel("words by frequency: mean, standard deviation")
+    for axes in (words, frequency):
+        axes.axhline(0, color="grey", linewidth=0.5)
     figure.savefig(path)
     pyplot.close(figure)
 
@@ -125,6 +153,11 @@ def main() -> None:
     print("senses  words")
     for number, words in histogram.items():
         print(f"{number:6}  {words:,}")
+    decades = senses.by_frequency()
+    print(f"\n{'words by frequency':20} senses a word    theta")
+    for entry in decades:
+        ranks, theta = "{:,} to {:,}".format(*entry["ranks"]), f"{entry['theta']:8.3f}" if "theta" in entry else ""
+        print(f"{ranks:20} {entry['senses_a_word']:13.2f} {theta}")
     rows = [senses.row(word, args.neighbours) for word in chosen]
     print(f"\n{'word':16} {'theta':>7} {'usage':>6}  nearest words")
     for row in rows:
@@ -133,12 +166,20 @@ def main() -> None:
             usage = f"{sense['usage']:6.2f}" if "usage" in sense else " " * 6
             print(f"{'' if place else row['word']:16} {theta} {usage}  {', '.join(sense['neighbours'])}")
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        record = {"checkpoint": str(args.checkpoint), "words_by_senses": histogram, "words": rows}
+        record = {
+            "source": "Miao et al. 2019, Table 6 and Figure 8",
+            "command": shlex.join(["bash", "scripts/kerbs_senses.sh", *sys.argv[1:]]),
+            "provenance": provenance(),
+            "words_by_senses": histogram,
+            "by_frequency": decades,
+            "words": rows,
+        }
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-        (args.out / "senses.json").write_text(text, encoding="utf-8")
-        if senses.theta is not None:
-            plot(senses, rows, args.out / "theta.svg")
+        with parser.writing("--out", args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "senses.json").write_text(text, encoding="utf-8")
+            if senses.theta is not None:
+                plot(rows, decades, args.out / "theta.svg")
 
 
 if __name__ == "__main__":

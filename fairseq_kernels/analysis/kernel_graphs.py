@@ -111,12 +111,10 @@ def main() -> None:
         "gradient_by": args.over,
         "graphs": rows,
     }
-    try:
+    with parser.writing("--out", args.out):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         plot(rows, args.out, args.over)
         args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    except OSError as error:
-        parser.error(f"--out {args.out}: {error.strerror}; give a file in a folder that you may write to")
     print(f"{args.out}\n{args.out.with_suffix('.json')}")
 
 

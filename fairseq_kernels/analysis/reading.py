@@ -41,7 +41,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
         raise mistake(f"checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
     if not (Path(data) / f"{split}.idx").is_file():
         near = data_bin_near(data)
-        raise mistake(f"no {split}.idx in {data}{near}; give a data-bin of one language that has that split")
+        raise mistake(f"no {split}.idx in {data}; give a data-bin of one language that has that split{near}")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none"}
     try:

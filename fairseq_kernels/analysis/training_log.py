@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # what a cut line has of one is none
 KINDS = re.compile(r" \| INFO \| (train_inner|train|valid) \| (.*)")
@@ -21,11 +21,16 @@ def read_record(line: str) -> Optional[Tuple[str, Dict[str, float]]]:
 def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
     """``curves[statistic][update]`` of one kind of record in a log, in the order of updates.
 
-    A run that was interrupted and resumed repeats some updates: the later record is the one that counts.
+    A training that was resumed, or begun anew, goes back in updates: what the log has beyond them counts no more.
     """
-    curves: Dict[str, Dict[int, float]] = {}
+    records: List[Tuple[str, Dict[str, float]]] = []
     for record in map(read_record, Path(path).read_text(errors="replace").splitlines()):
-        if record and record[0] == kind:
-            for name, value in record[1].items():
-                curves.setdefault(name, {})[int(record[1]["num_updates"])] = value
-    return {name: dict(sorted(curve.items())) for name, curve in curves.items()}
+        if record:
+            while records and records[-1][1]["num_updates"] > record[1]["num_updates"]:
+                records.pop()
+            records.append(record)
+    curves: Dict[str, Dict[int, float]] = {}
+    for values in (values for record_kind, values in records if record_kind == kind):
+        for name, value in values.items():
+            curves.setdefault(name, {})[int(values["num_updates"])] = value
+    return curves

@@ -214,16 +214,20 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
     first = rows.iloc[0]
     if not first.baseline or len(rows) == 1:
         return []
-    base, name, bootstrap = first.baseline, label(rows), METRICS[first.metric].test == "bootstrap"
-    if rows.adjusted.isna().all():
+    base, name, tested = first.baseline, label(rows), rows.adjusted.notna()
+    if not tested.any():
         reason = "no row has two seeds that differ"
-        if bootstrap:
-            reason = f"{base}'s translations, or all others, are not in results/sentences"
+        if METRICS[first.metric].test == "bootstrap":
+            reason += f", and {base}'s translations, or all others, are not in results/sentences"
         return [f"{name}: differences from {base} were not tested, as {reason}."]
     pooled, apart = rows[~rows.outlying].iloc[0], ", ".join(rows.index[rows.outlying])
-    how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {pooled.freedom} degrees of freedom"
+    freedom = f"{pooled.freedom} degree{'' if pooled.freedom == 1 else 's'} of freedom"
+    how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {freedom}"
     how += f", but Welch's for {apart}, whose seeds differ more (F test, level {OUTLYING})" if apart else ""
-    how = "paired bootstrap over sentences, which says nothing of other seeds" if bootstrap else how
+    if rows.bootstrap.any():
+        others = (tested & ~rows.bootstrap).any()
+        how = f"{how}; for {', '.join(rows.index[rows.bootstrap])}, of one seed: " if others else ""
+        how += "paired bootstrap over sentences, which says nothing of other seeds"
     sure = rows.adjusted < LEVEL
     groups = {
         f"below {base}": sure & (rows.difference < 0),
@@ -232,7 +236,7 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
         "not tested": rows.adjusted.isna() & (rows.index != base),
     }
     each = "; ".join(f"{group}: {', '.join(rows.index[chosen])}" for group, chosen in groups.items() if chosen.any())
-    return [f"{name} ({how}; Holm over {count} comparisons, level {LEVEL}): {each}."]
+    return [f"{name} ({how}; Holm over {count} comparison{'' if count == 1 else 's'}, level {LEVEL}): {each}."]
 
 
 def made(figures: pandas.DataFrame) -> str:

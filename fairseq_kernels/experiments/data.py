@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterable, List, Sequence
 
+from .files import check_name
 from .profiles import option_value
 
 KINDS = {"lm": "text of one language", "mt": "parallel text"}
@@ -31,9 +32,10 @@ class Corpus:
         """The corpus of a data-prep script's folder, or of its data-bin.
 
         Raises:
-            ValueError: no dictionary there.
+            ValueError: no dictionary there, or a name that fairseq reads as something else.
         """
         folder = Path(folder)
+        check_name(folder)
         if folder.name == "data-bin":
             folder = folder.parent
         binarised = folder / "data-bin" if (folder / "data-bin").is_dir() else folder

@@ -163,7 +163,7 @@ def main() -> None:
             raise ValueError("--path is not allowed; give the checkpoint after DATA")
         for option in (word.partition("=")[0] for word in options):
             if option in REFUSED:
-                raise ValueError(f"{option} is not allowed: the figure would not be of the whole text; leave it out")
+                raise ValueError(f"{option} is not allowed: the figure would be of other words; leave it out")
         for path in checkpoints:
             if not Path(path).is_file():
                 what = "is a folder" if Path(path).is_dir() else "not found"

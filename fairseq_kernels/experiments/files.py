@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+from argparse import ArgumentTypeError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterator
@@ -70,6 +71,31 @@ def exclusive(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCK):  # NFS locks files, not folders
         yield
+
+
+def to_folder(name: str) -> Path:
+    """An option's value, as ``type=`` of argparse.
+
+    Raises:
+        ArgumentTypeError: it is empty, as a shell variable that isn't set, or fairseq would read it as something else.
+    """
+    if not name:
+        raise ArgumentTypeError("is empty; give a folder")
+    try:
+        check_name(Path(name))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return Path(name)
+
+
+def check_name(path: Path) -> None:
+    """
+    Raises:
+        ValueError: fairseq would read the path as something else.
+    """
+    for part, meaning in ((":", "several paths"), ("${", "a setting's value")):
+        if part in str(path):
+            raise ValueError(f"{str(path)!r} has {part}, which fairseq takes for {meaning}; name a folder without it")
 
 
 def check_folder(what: str, folder: Path) -> None:

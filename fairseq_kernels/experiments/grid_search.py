@@ -27,7 +27,7 @@ from ..errors import CommandParser, one_line_errors
 from ..kernels.spec import build_kernels, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
-from .files import check_folder
+from .files import check_folder, to_folder
 from .profiles import load_profile, option_value, profiles
 from .runs import Run, check_extra
 from .search_storage import cause, open_storage, storage_error
@@ -170,7 +170,12 @@ class Search:
         """One of each point that has any, the best first: of several the best, of failed ones the last."""
         order = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL]
         trials = [trial for trial in self.study.get_trials(deepcopy=False) if trial.params]
-        trials.sort(key=lambda trial: (order.index(trial.state), trial.value or math.inf, -trial.number))
+        # one that took over another's outcome has reported nothing itself
+        trials.sort(
+            key=lambda trial: (
+                order.index(trial.state), trial.value or math.inf, not trial.intermediate_values, -trial.number
+            )
+        )  # fmt: skip
         best: Dict[str, FrozenTrial] = {}
         for trial in trials:
             best.setdefault(self.kernel_params(trial.params), trial)
@@ -251,6 +256,8 @@ class Search:
             Failed: the training did, or diverged.
         """
         output, reported = run.folder / "train.out", {}
+        if not (run.folder / "checkpoint_last.pt").is_file():  # an attempt before, which failed
+            run.log.unlink(missing_ok=True)
         environment, device = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
         if gpus():
             device, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
@@ -340,7 +347,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--updates", type=int)
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save-dir", type=Path, default=Path("checkpoints/search"))
+    parser.add_argument("--save-dir", type=to_folder, default=Path("checkpoints/search"))
     parser.add_argument("--searched", type=Path)
     parser.add_argument("--publish", action="store_const", dest="searched", const=SEARCHED)
     args, args.extra = parse_with_extra(parser, argv, NOT_AFTER)
@@ -379,7 +386,7 @@ def main() -> None:
             raise
         sys.exit(f"grid_search.sh: the storage failed ({cause(lost)}); the same command goes on where it stopped")
     add_searched(args.searched, search.key, entry)
-    print(f"{search.key}: {entry['kernel_params']} is the best; it is in {args.searched}")
+    print(f"{search.key}: {entry['kernel_params']} is the best; tables take it by --searched {args.searched}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from fairseq.data import Dictionary
 from ..analysis import disambiguation, linear_weight
 from ..analysis.disambiguation import SIZE
 from ..analysis.measurement import commit
-from ..errors import one_line_errors
+from ..errors import PREFIX, one_line_errors
 from . import results
 from .data import KINDS, Corpus
 from .files import write_text
@@ -75,7 +75,10 @@ def check_clusters(corpus: Corpus) -> None:
     """
     words = len(disambiguation.frequent_words(Dictionary.load(str(corpus.binarised / "dict.txt")), 2 * SIZE))
     if words < SIZE:
-        raise ValueError(f"{corpus.folder} has {words} words to make clusters of {SIZE} of; give a larger text")
+        raise ValueError(
+            f"{corpus.folder} has {words} words that are frequent enough for Table 4, whose clusters are of {SIZE}; "
+            "give a larger text"
+        )
 
 
 def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
@@ -149,7 +152,7 @@ def main() -> None:
             try:
                 analyse(name, corpus, here, args)
             except (SystemExit, ValueError, OSError) as error:  # it must not end the other corpora's
-                say(f"{name} on {corpus.name}: failed: {error}")
+                say(f"{name} on {corpus.name}: failed: {str(error).removeprefix(PREFIX)}")
                 failed.append(f"{name} on {corpus.name}")
     end(args.program, failed)
 

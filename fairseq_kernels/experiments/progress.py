@@ -1,5 +1,6 @@
 """A training's progress in lines, from its log."""
 
+import math
 import os
 import re
 import threading
@@ -54,7 +55,8 @@ class Progress:
         if self.bar is None:  # the speed is measured from here
             self.bar = tqdm(total=total, initial=update, file=open(os.devnull, "w"), bar_format=FORMAT)
         self.bar.n = update
-        self.bar.set_postfix_str(f"training perplexity {values.get('ppl', float('nan')):.1f}", refresh=False)
+        name, value = ("perplexity", values["ppl"]) if "ppl" in values else ("loss", values.get("loss", math.nan))
+        self.bar.set_postfix_str(f"training {name} {value:.1f}", refresh=False)
         return str(self.bar)
 
 

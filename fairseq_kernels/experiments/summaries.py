@@ -133,9 +133,9 @@ def data_frame(
 
 
 def plain_configurations(part: pandas.DataFrame, table: tables.Table, corpus: str, profile: str) -> Set[Tuple]:
-    """Name and configuration of what goes by its row's name alone: of a row's configurations the one whose options
-    after ``--`` most rows have; but for its layer's own they must be the baseline's. Where these can't be told, the
-    first."""
+    """Name and configuration of the runs that are shown by their row's name alone: of each row those whose options
+    after ``--`` most other rows have, too, if they are the baseline's (options of a layer left aside). Where they can't
+    be told, the row's first."""
     rows, runs = {row.name: row for row in table.rows}, dict.fromkeys(zip(part.name, part.config))
     extra = {(name, config): extra_options(config, rows.get(name), corpus, profile) for name, config in runs}
     counts = Counter(options for options in extra.values() if options is not None)
@@ -194,16 +194,16 @@ def load_results(path: Path, table: tables.Table) -> Results:
 
 def row_statistics(figures: pandas.DataFrame, table: tables.Table) -> pandas.DataFrame:
     """:func:`statistics.summarise` of each profile, corpus, metric and split, with further columns: the figure of the
-    ``paper``, the objects behind ours (``entries``), the ``baseline``'s name, and ``adjusted``, Holm's p over all
-    comparisons of a profile."""
+    ``paper``, the objects behind ours (``entries``), the ``baseline``'s name, whether the comparison is by paired
+    ``bootstrap``, and ``adjusted``, Holm's p over all comparisons of a profile."""
     columns = []
     for column, measured in figures.groupby(COLUMN, sort=False):
         test = METRICS.get(column[2], Metric("")).test
         baseline = baseline_of(table, set(measured.name)) if test else ""
         rows = statistics.summarise(measured, baseline)
-        if test == "bootstrap":
-            rows["p"] = numpy.nan
-            rows.update(bleu_tests(measured, baseline))
+        tests = bleu_tests(measured, baseline) if test == "bootstrap" else pandas.DataFrame()
+        rows.update(tests)
+        rows["bootstrap"] = rows.index.isin(tests.index)
         untrained = rows.index.isin([row.name for row in table.rows if row.unigram])
         rows.loc[untrained, ["low", "high", "difference_low", "difference_high", "p"]] = numpy.nan
         by_name = measured.groupby("name")
@@ -221,13 +221,10 @@ def baseline_of(table: tables.Table, names: Iterable[str]) -> str:
 
 
 def bleu_tests(measured: pandas.DataFrame, baseline: str) -> pandas.DataFrame:
-    """p of the rows whose sentences' counts are there, as the baseline's are, of the same seed; and the interval of
-    their differences, if that is their only seed."""
-    for _, known in measured.dropna(subset="sentences").groupby("seed"):
-        systems = dict(zip(known.name, known.sentences))
-        if baseline in systems:
-            tests = statistics.paired_bootstrap({baseline: systems.pop(baseline), **systems})
-            seeds = measured.name.value_counts()
-            tests.loc[seeds[tests.index] + seeds[baseline] > 2, ["difference_low", "difference_high"]] = numpy.nan
-            return tests
-    return pandas.DataFrame()
+    """The paired bootstrap of rows with one seed, which is the baseline's only one, where the sentences' counts of both
+    are there; of several seeds the t test says more."""
+    alone = measured[~measured.name.duplicated(keep=False)].dropna(subset="sentences").set_index("name")
+    if baseline not in alone.index:
+        return pandas.DataFrame()
+    systems = alone[alone.seed == alone.seed[baseline]].sentences.to_dict()
+    return statistics.paired_bootstrap({baseline: systems.pop(baseline), **systems})

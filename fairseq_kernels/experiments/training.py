@@ -20,7 +20,7 @@ from ..analysis.training_log import read_curves
 from ..errors import CommandParser, one_line_errors
 from .commands import USER_DIR, Failed, Refused, call, output_to
 from .data import KINDS, Corpus
-from .files import read_json, write_json
+from .files import read_json, to_folder, write_json
 from .profiles import fairseq_arguments, option_value, parsed, profiles
 from .progress import Progress, shown
 
@@ -89,18 +89,13 @@ def default_profile() -> str:
     return "paper" if torch.cuda.is_available() else "cpu"
 
 
-def folder(name: str) -> Path:
-    """An option's value: of a shell variable that isn't set it is empty, which would be the current folder."""
-    if not name:
-        raise argparse.ArgumentTypeError("is empty; give a folder")
-    return Path(name)
-
-
 def parse_before_fairseq(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     """Our arguments and fairseq's, whose values can't be told from DATA: that comes first."""
     args, options = parser.parse_known_args(argv)
     if not args.data.exists() and argv[0].startswith("-"):
         parser.error(f"{args.data} is not found; give DATA first, then the options")
+    if "--" in options:
+        parser.error("-- is for tables and searches; leave it out here, and give fairseq's options among the others")
     return args, options
 
 
@@ -112,7 +107,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     with one_line_errors():
         parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
-    parser.add_argument("--save-dir", type=folder, required=True)
+    parser.add_argument("--save-dir", type=to_folder, required=True)
     parser.add_argument("--dry-run", action="store_true")
     args, options = parse_before_fairseq(parser, sys.argv[2:])
     with one_line_errors():
@@ -134,7 +129,8 @@ def main() -> None:
     except Timeout:
         sys.exit(f"{program}: error: another process trains in {args.save_dir}; wait for it or name another --save-dir")
     except OSError as error:
-        sys.exit(f"{program}: error: {error}; give a --save-dir that you may write to, with room")
+        where = f"{error.filename or args.save_dir}: {error.strerror}"
+        sys.exit(f"{program}: error: {where}; give a --save-dir that you may write to, with room")
     except (Failed, ValueError) as error:
         message = str(error)
         begun = any(args.save_dir.glob("checkpoint*")) or log.is_file() and read_curves(log, "train_inner")

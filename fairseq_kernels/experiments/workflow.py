@@ -21,7 +21,7 @@ from ..errors import CommandParser, one_line_errors
 from . import results
 from .commands import last_line
 from .data import KINDS, Corpus
-from .files import check_folder, exclusive
+from .files import check_folder, exclusive, to_folder
 from .profiles import profiles
 from .runs import Run, UnigramRun, check_extra
 from .searched import SEARCHED, row_options, searched_entry
@@ -38,6 +38,8 @@ SNAKEFILE = Path(__file__).with_name("Snakefile")
 OWN = {
     **dict.fromkeys(("--profile", "--save-dir"), "give it before --"),
     "--log-format": "figures are read from it",
+    **dict.fromkeys(("--disable-validation", "--valid-subset"), "figures are of the best checkpoint on valid"),
+    **dict.fromkeys(("--no-save", "--no-last-checkpoints"), "figures are of the best and last checkpoints"),
     "--dry-run": "scripts/train_lm.sh and train_mt.sh have it",
 }
 NOT_AFTER = {
@@ -182,8 +184,9 @@ def options_of(row: Row, corpus: Corpus, profile: str, searched: Path = SEARCHED
         data = ((entry or {}).get("origin") or {}).get("data", corpus.fingerprint)
         if entry is None or data != corpus.fingerprint:
             search = ["bash", "scripts/grid_search.sh", str(corpus.folder), "--kernel", row.searched]
-            why = f"the search was on data {data}, this is {corpus.fingerprint}" if entry else "no search was made"
-            why = f"{why}: {shlex.join([*search, '--profile', profile])}"
+            other = f"the search in {searched} was on data {data}, this is {corpus.fingerprint}"
+            why = other if entry else f"{searched} has no search of it"
+            why = f"{why}; give --searched the file that this makes: {shlex.join([*search, '--profile', profile])}"
     if why:
         say(f"{row.name} on {corpus.name}: left out, as {why}")
         return None
@@ -194,7 +197,7 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
     """The rows on each corpus with each seed; the unigram on text of one language, once.
 
     Raises:
-        ValueError: of the data, of what searches have found, or of files with results.
+        ValueError: of the data, of what searches have found, or of files with results; or nothing can be run.
         SystemExit: one line: fairseq-train refuses the options after ``--``.
     """
     for folder in (args.results, args.results / "curves", args.results / "sentences"):
@@ -216,6 +219,8 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
                 run = run_of(row, corpus, seed, args)
                 own = corpus.kind == "lm" and not row.unigram and "--stock" not in row.options
                 steps += [Step(table, row, run, measures if own else {}, args.results)] if run else []
+    if not steps:
+        raise ValueError("none of the rows can be run, as the lines above say; choose others, or other DATA")
     check_extra(args.extra, [step.run for step in steps])
     for option, folder in (("--results", args.results), ("--save-dir", args.save_dir)):
         check_folder(f"{option} {folder}", folder)
@@ -223,7 +228,7 @@ def steps_of(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> Lis
 
 
 def run_of(row: Row, corpus: Corpus, seed: int, args: argparse.Namespace) -> Optional[Run]:
-    """None where the row can't be on this corpus, or has no chance in it and is there with another seed."""
+    """None where the row can't be on this corpus, and of the unigram, the same with every seed, but with the first."""
     if not row.unigram:
         options = options_of(row, corpus, args.profile, args.searched)
         return None if options is None else Run(corpus, args.profile, (*options, *args.extra), seed, args.save_dir)
@@ -278,8 +283,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", action="extend", default=[])
     parser.add_argument("--seeds", nargs="+", action="extend", default=[])
     parser.add_argument("--jobs", type=int, default=0)
-    parser.add_argument("--save-dir", type=Path, default=Path("checkpoints") / "tables")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--save-dir", type=to_folder, default=Path("checkpoints") / "tables")
+    parser.add_argument("--results", type=to_folder, default=RESULTS)
     parser.add_argument("--publish", action="store_const", dest="results", const=checkout("results"))
     parser.add_argument("--searched", type=Path, default=SEARCHED)
     parser.add_argument("--simlex", type=Path)
@@ -293,9 +298,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if args.jobs < 0:
         parser.error(f"--jobs {args.jobs} is not allowed: give 1 or more, or 0 for one a GPU or core")
     args.jobs = args.jobs or len(gpus()) or cores()
-    for option, path in (("--simlex", args.simlex), ("--workflow-profile", args.workflow_profile)):
-        if path is not None and not path.exists():
+    files = {"--simlex": args.simlex, "--searched": args.searched, "--workflow-profile": args.workflow_profile}
+    for option, path in files.items():
+        if path not in (None, SEARCHED) and not path.exists():
             parser.error(f"{option} {path} not found")
+    if args.workflow_profile is not None and not any(args.workflow_profile.glob("config*.yaml")):
+        parser.error(f"--workflow-profile {args.workflow_profile} has no config.yaml; give a folder like configs/slurm")
     if args.workflow_profile is not None and sys.version_info < (3, 11):
         parser.error("--workflow-profile needs Python 3.11 or newer, as Snakemake 8 does; choose one by PYTHON")
     if args.simlex is not None:

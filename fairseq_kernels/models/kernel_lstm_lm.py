@@ -186,7 +186,6 @@ def check_config(cfg) -> None:
         raise mistake("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
     if str(cfg.decoder_attention).lower() not in ("0", "false"):
         raise mistake(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
-    refuse_adaptive_softmax(cfg)
     if cfg.kerbs_input not in ("separate", "prior", "posterior"):
         raise mistake(f"--kerbs-input {cfg.kerbs_input} is not allowed: choose separate, prior or posterior")
     if cfg.kerbs_input != "separate":
@@ -200,11 +199,6 @@ def check_config(cfg) -> None:
             )
         if cfg.decoder_embed_path:
             raise mistake("--decoder-embed-path has no meaning with --kerbs-input prior or posterior; leave it out")
-
-
-def refuse_adaptive_softmax(cfg) -> None:
-    if cfg.adaptive_softmax_cutoff is not None:
-        raise mistake("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
 
 
 @register_model_architecture("kernel_lstm_lm", "kernel_lstm_lm_swb")

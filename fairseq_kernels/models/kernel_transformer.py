@@ -16,7 +16,6 @@ from omegaconf import II
 from torch import nn
 
 from ..errors import mistake
-from .kernel_lstm_lm import refuse_adaptive_softmax
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 
@@ -55,7 +54,6 @@ class KernelTransformer(KernelModel, TransformerModelBase):
     def build_model(cls, cfg, task):
         """Build a new model instance."""
         cfg = with_defaults(cfg, KernelTransformerConfig)
-        refuse_adaptive_softmax(cfg)
         if cfg.base_layers:
             raise mistake(f"--base-layers {cfg.base_layers} is not supported here; leave it out")
         for name in ("decoder_input_dim", "decoder_output_dim"):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from .kernel_lstm_lm import refuse_adaptive_softmax
 from .kernel_model import KernelModel
 from .kernel_transformer import register_twins
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -24,7 +23,6 @@ class KernelTransformerLanguageModel(KernelModel, TransformerLanguageModel):
     def build_model(cls, cfg, task):
         """Build a new model instance."""
         cfg = with_defaults(cfg, KernelTransformerLanguageModelConfig)
-        refuse_adaptive_softmax(cfg)
         model = super().build_model(cfg, task)
         decoder = model.decoder
         # the stock method hard-codes its decoder, so the layer takes its place afterwards

@@ -61,6 +61,12 @@ def test_a_wrong_option_is_one_line(script):
     assert result.returncode == 2 and "--rounds" in result.stderr and "Traceback" not in result.stderr
 
 
+def test_a_file_that_cannot_be_written_is_told_before_the_measurement():
+    result = run("benchmark_limit.py", "--rounds", "1", "--threads", "1", "--out", "/dev/null/limit.json")
+    assert result.returncode and not result.stdout
+    assert "--out /dev/null/limit.json can't be written" in result.stderr and "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize("script", ["benchmark_output_layer.py", "benchmark_training.py"])
 def test_a_damaged_file_is_told_before_the_measurement(script, tmp_path):
     (tmp_path / "output_layer.json").write_text("{")

@@ -534,6 +534,18 @@ def test_progress(tmp_path):
     assert resumed == "resumes after 100 updates"
     assert line.startswith("update 300 of 1200, training perplexity 300.1, ") and line.endswith(" left")
     assert progress.lines() == []
+    with log.open("a") as more:  # of a loss that has no perplexity
+        more.write(f"{when} | train_inner | epoch 001:    400 / 400 loss=7.25, num_updates=400\n")
+    assert progress.lines()[0].startswith("update 400 of 1200, training loss 7.2, ")
+
+
+def test_a_table_without_rows_to_run_is_a_mistake(corpus, monkeypatch, tmp_path, capsys):
+    (tmp_path / "searched.yaml").write_text("")
+    options = ["--rows", "rbf-searched", "--profile", "cpu", "--searched", str(tmp_path / "searched.yaml")]
+    monkeypatch.setattr(sys, "argv", ["workflow", "beyond_table", str(corpus), *options])
+    with pytest.raises(SystemExit, match="none of the rows can be run"):
+        main()
+    assert "rbf-searched on toy: left out" in capsys.readouterr().out
 
 
 def test_seeds_and_corpora(corpus, mt_data):
@@ -573,7 +585,9 @@ def test_searched_rows(corpus, tmp_path, capsys):
     searched = tmp_path / "searched.yaml"
     row, here = Row("log-searched", searched="log"), Corpus.at(corpus)
     assert options_of(row, here, "cpu", searched) is None
-    assert f"bash scripts/grid_search.sh {corpus} --kernel log --profile cpu" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{searched} has no search of it" in said
+    assert f"bash scripts/grid_search.sh {corpus} --kernel log --profile cpu" in said
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"kernel_params": "log.p=8", "origin": {}})
     assert options_of(row, here, "cpu", searched) == ("--kernels", "log", "--kernel-params", "log.p=8")
     assert options_of(row, here, "paper", searched) is None
@@ -581,7 +595,8 @@ def test_searched_rows(corpus, tmp_path, capsys):
     other = {"kernel_params": "log.p=8", "origin": {"data": "0123456789ab"}}
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", other)
     assert options_of(row, here, "cpu", searched) is None
-    assert f"the search was on data 0123456789ab, this is {here.fingerprint}: bash" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"the search in {searched} was on data 0123456789ab, this is {here.fingerprint}; give --searched" in said
     add_searched(tmp_path / "searched.yaml", "toy/cpu/log", {"origin": {}})
     with pytest.raises(ValueError, match="searched.yaml: toy/cpu/log has no kernel_params"):
         options_of(row, here, "cpu", searched)
@@ -596,13 +611,21 @@ def test_searched_rows(corpus, tmp_path, capsys):
         (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
         (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
         (["--", "--log-format=json"], ["--log-format after --", "figures are read from it"]),
+        *((["--", option], [f"{option} after --", "figures are of the best"])
+          for option in ("--no-save", "--no-last-checkpoints", "--disable-validation", "--valid-subset")),
+        (["--save-dir", ""], ["--save-dir", "is empty"]),
+        (["--results", ""], ["--results", "is empty"]),
+        (["--save-dir", "a:b"], ["--save-dir", "'a:b' has :", "name a folder without it"]),
+        (["--save-dir", "${{oc.env:HOME}}"], ["--save-dir", "${"]),
+        (["--searched", "nowhere.yaml"], ["--searched nowhere.yaml", "not found"]),
+        (["--workflow-profile", str(ROOT)], ["--workflow-profile", "has no config.yaml", "configs/slurm"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
         (["--workflow-profile", "nowhere"], ["nowhere", "not found"]),
         (["--jobs", "-1"], ["--jobs -1"]),
         (["--simlex", "nowhere.txt"], ["nowhere.txt", "not found"]),
         (["--simlex", __file__], ["test_experiments.py", "not in SimLex-999's format"]),
     ],
-)
+)  # fmt: skip
 def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["workflow", "table1", str(corpus), *options])
     with pytest.raises(SystemExit) as ended:
@@ -658,7 +681,7 @@ def test_a_failing_mixture_stops_no_analysis(corpus, tmp_path):
 def test_clusters_need_words(corpus, monkeypatch):
     mixtures.check_clusters(Corpus.at(corpus))
     monkeypatch.setattr(mixtures, "SIZE", 1000)
-    with pytest.raises(ValueError, match="words to make clusters of 1000 of; give a larger text"):
+    with pytest.raises(ValueError, match="Table 4, whose clusters are of 1000; give a larger text"):
         mixtures.check_clusters(Corpus.at(corpus))
 
 

@@ -189,6 +189,14 @@ def test_trials_that_fail_or_diverge_are_counted_and_tried_again(search, capsys)
     assert search.points().count("13") > 1 and search.points().count("1") == 1
 
 
+def test_an_earlier_attempt_s_log_counts_no_more(search):
+    run = search.joined("1,2").training({"log.p": "1"})
+    run.folder.mkdir(parents=True)
+    run.log.write_text("now | INFO | valid | ppl nan | num_updates 2\nnow | INFO | valid | ppl 1 | num_updates 8\n")
+    entry = search("1,2")
+    assert entry["kernel_params"] == "log.p=1" and entry["origin"]["valid_ppl"] == 10
+
+
 def test_all_failed(search, capsys):
     with pytest.raises(SystemExit) as error:
         search("13")

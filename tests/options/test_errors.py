@@ -297,6 +297,7 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{lm}", "--profile", "gpu", "--save-dir", "{tmp}/a"], ["gpu", "medium"]),
         (["train_lm", "{lm}", "--max-updat", "5", "--dry-run", "--save-dir", "{tmp}/a"], ["did you mean --max-upd"]),
         (["train_lm", "{lm}"], ["--save-dir"]),
+        (["train_lm", "{lm}", "--save-dir", "{tmp}/a", "--", "--lr", "1"], ["-- is for tables and searches; leave it"]),
         (["train_lm", "{lm}", "--save-dir", ""], ["--save-dir", "is empty"]),
         (
             ["train_mt", "{mt}", "--target-lang", "de", "--save-dir", "{tmp}/a"],
@@ -330,6 +331,9 @@ def test_threads(lm_data, tmp_path):
         (["train_lm", "{lm}", "--save-dri", "{tmp}/a"], ["train_lm.sh: error: unknown option --save-dri; did you"]),
         (["grid_search", "{lm}", "--kernels=log"], ["unknown option --kernels; did you mean --kernel?"]),
         (["train_lm", "{lm}", "--profile", "cpu"], ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
+        (["train_lm", "{lm}", "--save-dir", "{tmp}/a:b"], ["--save-dir", "has :, which fairseq takes for several"]),
+        (["train_lm", "{tmp}/a:b", "--save-dir", "{tmp}/a"], ["a:b' has :, which fairseq takes for several paths"]),
+        (["grid_search", "{lm}", "--kernel", "log", "--save-dir", ""], ["--save-dir", "is empty; give a folder"]),
         (
             ["report", "--publish", "--tables", "table1", "--markdown", "/dev/null", "--html", "{tmp}/a"],
             ["/dev/null: is no file; give files that"],

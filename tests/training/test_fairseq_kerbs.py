@@ -159,6 +159,15 @@ def test_what_it_learned(model, lm_data, tmp_path):
     assert code == 0, err
     record = json.loads((tmp_path / "out" / "senses.json").read_text())
     assert sum(record["words_by_senses"].values()) == 24
+    first, others = record["by_frequency"]
+    assert (first["ranks"], others["ranks"]) == ([1, 10], [11, 20])  # but for fairseq's four
+    layer = torch.load(trained.last, weights_only=True)["model"]
+    home, theta, occurrences = (layer[f"decoder.output_projection.{name}"]
+                                for name in ("sense_word", "theta", "allocation.occurrences"))  # fmt: skip
+    frequent = 4 + occurrences[4:].argsort(descending=True, stable=True)[:10]
+    its = torch.isin(home, frequent)
+    assert first["senses_a_word"] == int(its.sum()) / 10
+    assert first["theta"] == pytest.approx(float(theta[its].mean()), abs=1e-4)
     for row in record["words"]:
         assert row["word"] in out
         assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
