@@ -5,6 +5,8 @@ import math
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
+from fairseq_kernels import fairseq_plugin  # noqa: F401  (as --user-dir does)
+
 
 def load(folder, checkpoint="checkpoint_last.pt"):
     """A trained model in evaluation mode, and its task."""

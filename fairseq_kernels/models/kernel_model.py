@@ -18,7 +18,7 @@ class LossRequest(NamedTuple):
     ignore_index: int
     label_smoothing: float = 0.0
     reduction: str = "sum"
-    with_ranks: bool = False  # how many words are more probable than the target
+    with_ranks: bool = False  # of the targets, 0 for the most probable word
 
 
 class LossOutput(NamedTuple):
@@ -27,7 +27,7 @@ class LossOutput(NamedTuple):
     loss: Tensor  # (), or (B, T) for reduction "none"
     nll: Optional[Tensor]  # -log p(target), without smoothing; None in training where the loss is another one
     observed: Dict[str, Tensor]  # ``OutputLayer.observe``: (B, T) or ()
-    ranks: Optional[Tensor]  # (B, T), if asked for
+    ranks: Optional[Tensor]  # (B, T), at least if asked for
 
 
 class KernelModel:
@@ -64,12 +64,12 @@ class KernelModel:
             return_metrics=True,
         )
         self.refuse_nan(loss)
-        nll = metrics.get("nll")
-        if nll is None and not self.training:
-            nll = -layer.target_log_probability(features, target * counted) * counted
+        nll, ranks = metrics.get("nll"), None
+        if request.with_ranks or nll is None and not self.training:
+            log_probability, ranks = layer.evaluate(features, target * counted)
+            nll = -log_probability * counted if nll is None else nll
         if nll is not None and request.reduction == "sum":
             nll = nll.sum()
-        ranks = layer.rank(features, target * counted) if request.with_ranks else None
         return LossOutput(loss, nll, layer.observe(features), ranks)
 
     def refuse_nan(self, values: Tensor) -> None:

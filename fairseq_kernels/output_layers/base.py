@@ -335,27 +335,18 @@ class OutputLayer(nn.Module):
         return {}
 
     @torch.no_grad()
-    def target_log_probability(self, features: Tensor, target: Tensor) -> Tensor:
-        """log p(target): (..., d), (...) to (...), also where the loss is another one."""
+    def evaluate(self, features: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
+        """Of each target log p, also where the loss is another one, and the rank, 0 for the most probable word:
+        (..., d), (...) to (...) each."""
         flat, words = self._flatten(features), target.reshape(-1, 1)
-        result = flat.new_empty(words.shape)
-        with torch.autocast(features.device.type, enabled=False):
-            for rows in chunks(flat.size(0), self.chunk_size(flat)):
-                result[rows] = self.log_probabilities(flat[rows]).gather(1, words[rows])
-        return result.view(target.shape)
-
-    @torch.no_grad()
-    def rank(self, features: Tensor, target: Tensor) -> Tensor:
-        """How many words are more probable than the target: (..., d), (...) to (...), 0 for the most probable."""
-        flat, words = self._flatten(features), target.reshape(-1, 1)
-        result = torch.empty_like(words)
+        log_probability, rank = flat.new_empty(words.shape), torch.empty_like(words)
         with torch.autocast(features.device.type, enabled=False):
             for rows in chunks(flat.size(0), self.chunk_size(flat)):
                 scores = self.log_probabilities(flat[rows])
-                # not scores > ..., by which a broken model's NaN would have the best rank
-                below = (scores <= scores.gather(1, words[rows])).sum(1, keepdim=True)
-                result[rows] = self.vocab_size - below
-        return result.view(target.shape)
+                log_probability[rows] = own = scores.gather(1, words[rows])
+                # not scores > own, by which a broken model's NaN would have the best rank
+                rank[rows] = self.vocab_size - (scores <= own).sum(1, keepdim=True)
+        return log_probability.view(target.shape), rank.view(target.shape)
 
     def weight_shape(self) -> Tuple[int, int]:
         """Of the projection matrix, which may be another module's."""

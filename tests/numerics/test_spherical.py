@@ -138,26 +138,26 @@ def test_shapes(name, shape):
     layer = make(name)
     features, target = torch.randn(shape, dtype=torch.float64), torch.zeros(shape[:-1], dtype=torch.long)
     assert layer(features).shape == (*shape[:-1], 9)
-    assert layer.rank(features, target).shape == target.shape
-    assert layer.target_log_probability(features, target).shape == target.shape
+    assert all(values.shape == target.shape for values in layer.evaluate(features, target))
     assert layer.nll(features, target).shape == ()
     assert layer.nll(features, target, reduction="none").shape == target.shape
 
 
 @pytest.mark.parametrize("budget", [1, None])
 @each_layer
-def test_target_log_probability_and_rank(name, budget):
+def test_log_probability_and_rank(name, budget):
     """log p(y), and how many words are more probable, whatever the chunks; words alike are not."""
     layer = make(name, memory_budget=budget)
     features, target = inputs(layer, tokens=30)
     p = probabilities(layer, features)
     better = [sum(q > row[y] for q in row) for row, y in zip(p.tolist(), target)]
-    torch.testing.assert_close(layer.target_log_probability(features, target), picked(p, target).log())
-    assert layer.rank(features, target).tolist() == better
+    log_probability, rank = layer.evaluate(features, target)
+    torch.testing.assert_close(log_probability, picked(p, target).log())
+    assert rank.tolist() == better
     assert len(set(better)) > 4
     with torch.no_grad():
         layer.weight[3], layer.bias[3] = layer.weight[5], layer.bias[5]
-    threes, fives = (layer.rank(features, torch.full((30,), word)) for word in (3, 5))
+    threes, fives = (layer.evaluate(features, torch.full((30,), word))[1] for word in (3, 5))
     assert threes.equal(fives)
 
 
@@ -424,7 +424,7 @@ def test_no_tensor_of_tokens_by_words(name, bias):
 
 @each_layer
 def test_decoding_keeps_within_the_budget(name):
-    """Without gradients, forward makes the (N, V) result and no other tensor of its size; rank makes none."""
+    """Without gradients, forward makes the (N, V) result and no other tensor of its size; evaluate makes none."""
     tokens, words, budget = 600, 200, 40_000
     layer = make(name, dim=4, words=words, dtype=torch.float32, memory_budget=budget).eval()
     features, target = inputs(layer, tokens)
@@ -432,7 +432,7 @@ def test_decoding_keeps_within_the_budget(name):
         layer(features)
     assert memory.peak < 4 * tokens * words + 6 * budget
     with Memory(features, target, *layer.parameters()) as memory:
-        layer.rank(features, target)
+        layer.evaluate(features, target)
     assert memory.peak < 6 * budget
 
 
