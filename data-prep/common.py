@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import zlib
+from argparse import ArgumentTypeError
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
 TEXT_RULES = (
-    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; FILE.gz is unpacked. Refused, "
+    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; gzip is unpacked. Refused, "
     "before anything is written: other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old "
     f"Mac line ends), lines above {LONGEST_LINE:,} bytes, and the words {' '.join(sorted(RESERVED))}, which fairseq "
     "reserves."
@@ -57,6 +58,13 @@ def progress(iterable=None, label=None, **options):
     return tqdm(iterable, label, delay=3, mininterval=interval, maxinterval=interval, **options)
 
 
+def given_path(text):
+    """argparse type: a path. An empty one, as of an unset shell variable, would be the current folder."""
+    if not text:
+        raise ArgumentTypeError("'' is no path: give that of a file or folder (is a shell variable unset?)")
+    return Path(text)
+
+
 def check_file(path, option="", advice=": give a file"):
     """
     Raises:
@@ -68,7 +76,7 @@ def check_file(path, option="", advice=": give a file"):
 
 
 def read_lines(path):
-    """The lines of a text file or .gz file without their line ends, one after the other.
+    """The lines of a text file, plain or gzipped, without their line ends, one after the other.
 
     Raises:
         InputError: it isn't text as ``TEXT_RULES`` says; the message names the line.
@@ -76,8 +84,9 @@ def read_lines(path):
     path = Path(path)
     check_file(path)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            yield from checked_lines(file, path)
+        with open(path, "rb") as file:
+            packed = path.suffix == ".gz" or file.peek(2).startswith(b"\x1f\x8b")
+            yield from checked_lines(gzip.open(file) if packed else file, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: no gzip file, or not all of it ({error}): get it again") from None
 

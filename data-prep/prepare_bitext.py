@@ -3,15 +3,18 @@
 The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare`` with text of their own.
 """
 
+import codecs
 import io
 import os
 import re
 import shutil
 import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
-from multiprocessing import Pool
+from multiprocessing import active_children
 from pathlib import Path
 
 from common import (
@@ -24,6 +27,7 @@ from common import (
     binarise,
     build_dictionary,
     check_file,
+    given_path,
     positive_int,
     progress,
     read_lines,
@@ -96,14 +100,25 @@ def languages(args):
     return sorted((args.source_lang, args.target_lang))
 
 
-def start_pool(workers, function=None):
-    """A pool of processes for ``call(function's argument)``, which Ctrl-C doesn't reach: they inherit its being
-    blocked, and this process answers it."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def in_processes(function, arguments, workers, label):
+    """``[function(argument) for argument in arguments]``, over ``workers`` processes; ``function`` must pickle."""
+    pool = ProcessPoolExecutor(workers, initializer=set_function, initargs=(function,))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # for the processes, too: this one answers Ctrl-C
     try:
-        return Pool(workers, set_function, (function,))
+        try:  # not by pool.map: what it cancels on Ctrl-C makes the pool print a traceback
+            futures = [pool.submit(call, arguments[start:start + 500]) for start in range(0, len(arguments), 500)]
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        results = chain.from_iterable(future.result() for future in futures)
+        return list(progress(results, label, total=len(arguments)))
+    except BrokenProcessPool:
+        fewer = f", or give --workers {workers // 2}" if workers > 1 else ""
+        raise InputError(f"{label}: a process was killed, probably as memory ran out: free memory{fewer}; the "
+                         "same command goes on after the last finished stage") from None
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for process in active_children():  # after Ctrl-C they would go on
+            process.terminate()
+        pool.shutdown()
 
 
 def set_function(function):
@@ -111,16 +126,15 @@ def set_function(function):
     worker_function = function
 
 
-def call(argument):
-    return worker_function(argument)
+def call(arguments):
+    return list(map(worker_function, arguments))
 
 
 def parallel(function, lines, workers, label):
-    """``[function(line) for line in lines]``, over ``workers`` processes; ``function`` must pickle."""
+    """``[function(line) for line in lines]``, over ``workers`` processes, or with one in this process."""
     if workers == 1:
         return list(map(function, progress(lines, label)))
-    with start_pool(workers, function) as pool:
-        return list(progress(pool.imap(call, lines, chunksize=500), label, total=len(lines)))
+    return in_processes(function, lines, workers, label)
 
 
 def tokenise(lines, language, args, name):
@@ -176,9 +190,8 @@ def learn_sentencepiece(lines, pieces):
 
     Without sentencepiece's normalisation: joined again, the pieces are the tokens as they were.
     """
-    try:
-        with start_pool(1) as pool:  # Ctrl-C cannot stop its C++ code in this process
-            return pool.apply(train_sentencepiece, (list(lines), pieces))
+    try:  # Ctrl-C could not stop its C++ code in this process
+        return in_processes(partial(train_sentencepiece, list(lines)), [pieces], 1, "learning BPE")[0]
     except RuntimeError as error:
         raise InputError(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text "
                          f"({error})") from None
@@ -216,10 +229,17 @@ def segmenter(bpe, code):
         except RuntimeError:
             raise ValueError("no model of sentencepiece") from None
     lines = code.decode().rstrip("\n").split("\n")
+    if len(lines) == 1 and lines[0].startswith("#version:"):
+        raise ValueError("it has no merges")
     for number, line in enumerate(lines, start=1):
         if len(line.split(" ")) != 2:  # as the "#version: 0.2" above them
             raise ValueError(f"line {number} isn't a merge of two subwords but {line[:40]!r}")
     return BPE(io.StringIO("\n".join(lines) + "\n")).process_line
+
+
+def read_code(path):
+    """The bytes of given merges, without a byte order mark: it would be part of the first line."""
+    return path.read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
 LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepiece}
@@ -303,7 +323,7 @@ def write_text(stages, key, args, corpus, references, dropped):
 def write_code(out, args, train):
     """Write the merges that are given, or those learned from the training text of both languages."""
     if args.code:
-        code = args.code.read_bytes()
+        code = read_code(args.code)
     else:
         code = LEARNERS[args.bpe](chain.from_iterable(train.values()), args.bpe_merges or 10_000)
     part = out / "code.part"
@@ -366,15 +386,15 @@ def main():
     for side in ("source", "target"):
         add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
     for split in SPLITS:
-        add(f"--{split}", required=True, metavar="PREFIX", action=Once, help=f"{split} text: PREFIX.LANG or "
-            "PREFIX.LANG.gz of both languages, a sentence a line")
+        add(f"--{split}", required=True, type=given_path, metavar="PREFIX", action=Once,
+            help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both languages, a sentence a line")
     add("--tokenized", action="store_true", help="the text is in Moses tokens already (default: raw text)")
     add("--lower", action="store_true", help="make the text lower case")
     add("--max-ratio", type=float, metavar="R", help="drop training pairs of which one side has more than R times the "
         f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
-    add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
+    add("--code", type=given_path, metavar="FILE", help="given merges, not learned from the training text")
     for side in ("source", "target"):
-        add(f"--dict-{side}", type=Path, metavar="FILE", help="given dictionary, not made from the training text")
+        add(f"--dict-{side}", type=given_path, metavar="FILE", help="given dictionary, not made from the training text")
     parser.set_defaults(tokenized=False, lower=False)
     args = parser.parse_args()
     check_options(args)
@@ -406,9 +426,10 @@ def check_options(args):
             check_file(path, option)
     if args.code:
         try:
-            segmenter(args.bpe, args.code.read_bytes())
+            segmenter(args.bpe, read_code(args.code))
         except ValueError as error:
-            raise InputError(f"--code {args.code}: not merges of {args.bpe}: {error}") from None
+            raise InputError(f"--code {args.code}: not merges of {args.bpe}: {error}: give a file that it made, or "
+                             "leave --code out to learn merges") from None
 
 
 if __name__ == "__main__":

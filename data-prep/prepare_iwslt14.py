@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, Stages, check_file, checked_lines, run
+from common import InputError, Stages, check_file, checked_lines, given_path, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -126,7 +126,7 @@ def read(path, args):
 
 def main():
     parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
-    parser.add_argument("--archive", type=Path, metavar="FILE",
+    parser.add_argument("--archive", type=given_path, metavar="FILE",
                         help="de-en.tgz (default: de-en.tgz in --out, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
     bitext.add_source(parser)

@@ -18,12 +18,13 @@ each with an example, which the tests run.
 import os
 import re
 from collections import Counter
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import SPLITS, InputError, Once, check_file, positive_int, progress, read_lines, run, stat_of
+from common import SPLITS, InputError, Once, check_file, given_path, positive_int, progress, read_lines, run, stat_of
 from prepare_text import argument_parser, prepare
 
 LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
@@ -412,16 +413,16 @@ def parse_arguments():
 
 def add_sources(group):
     """The options that name text."""
-    add = group.add_argument
-    add("--swda", metavar="DIR", action=Once, help="Switchboard Dialogue Act corpus: a checkout of "
+    add = partial(group.add_argument, type=given_path, action=Once)
+    add("--swda", metavar="DIR", help="Switchboard Dialogue Act corpus: a checkout of "
         "NathanDuran/Switchboard-Corpus, or its swda_data; its splits are kept")
-    add("--swb1", metavar="DIR", action=Once, help="Switchboard-1 in ISIP's transcription: sw2001A-ms98-a-trans.text "
+    add("--swb1", metavar="DIR", help="Switchboard-1 in ISIP's transcription: sw2001A-ms98-a-trans.text "
         "and so on, in DIR or below")
-    add("--fisher", metavar="DIR", action=Once, help="Fisher: fe_03_00001.txt and so on, in DIR or below")
-    add("--hub5", metavar="PATH", action=Once, help="Hub5 2000 reference as the test text: an .stm file, an LDC .txt "
+    add("--fisher", metavar="DIR", help="Fisher: fe_03_00001.txt and so on, in DIR or below")
+    add("--hub5", metavar="PATH", help="Hub5 2000 reference as the test text: an .stm file, an LDC .txt "
         "file, or a directory with an .stm or with .txt files")
     for split in SPLITS:
-        add(f"--{split}", metavar="FILE", action=Once, help=f"plain {split} text, an utterance a line")
+        add(f"--{split}", metavar="FILE", help=f"plain {split} text, an utterance a line")
 
 
 def main():

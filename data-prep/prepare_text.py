@@ -19,6 +19,7 @@ from common import (
     binarise,
     build_dictionary,
     check_file,
+    given_path,
     positive_int,
     progress,
     read_lines,
@@ -147,7 +148,7 @@ def prepare_corpus(program, description, names, known):
         known: ``{edition: ({split: tokens with line ends}, vocabulary with <unk> and </s>)}``.
     """
     parser = argument_parser(program, description)
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with " + ", ".join(
+    parser.add_argument("--data", required=True, type=given_path, metavar="DIR", help="folder with " + ", ".join(
         " or ".join(names[split]) for split in SPLITS))
     add_lower(parser)
     args = parser.parse_args()
@@ -172,7 +173,7 @@ def prepare_corpus(program, description, names, known):
 def main():
     parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", required=True, metavar="FILE", action=Once,
+        parser.add_argument(f"--{split}", required=True, type=given_path, metavar="FILE", action=Once,
                             help=f"{split} text, a sentence a line; blank lines stay, as line ends alone")
     add_lower(parser)
     args = parser.parse_args()

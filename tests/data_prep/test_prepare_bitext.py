@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 
@@ -266,13 +267,22 @@ def test_wrong_options_are_told(monkeypatch, sources, tmp_path, case):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content", [b"a b c\n", b"\xff\n", b""])
+def test_a_byte_order_mark_is_no_part_of_the_merges(monkeypatch, sources, tmp_path):
+    """Nor of ``code``, which others read."""
+    first = prepared(monkeypatch, sources, tmp_path / "first")
+    path = write(tmp_path / "code", b"\xef\xbb\xbf" + first["code"])
+    options = [option for option in sources if option not in ("--bpe-merges", 40)]
+    second = prepared(monkeypatch, options, tmp_path / "second", "--code", path)
+    assert {**second, "prepare.json": b""} == {**first, "prepare.json": b""}
+
+
+@pytest.mark.parametrize("content", [b"a b c\n", b"\xff\n", b"", b"#version: 0.2\n", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("bpe", bitext.LEARNERS)
 def test_wrong_merges_are_told(monkeypatch, sources, tmp_path, content, bpe):
     path = write(tmp_path / "code", content)
     options = [option for option in sources if option not in ("--bpe-merges", 40)]
     error = error_of(monkeypatch, bitext, *options, "--out", tmp_path / "out", "--code", path, "--bpe", bpe)
-    assert f"--code {path}: not merges of {bpe}" in error
+    assert f"--code {path}: not merges of {bpe}" in error and "leave --code out" in error
 
 
 @pytest.mark.parametrize("name, content, message", [
@@ -335,30 +345,55 @@ def test_killed_anywhere(monkeypatch, sources, tmp_path):
     assert check_kills(bitext, sources, older, expected, tmp_path / "killed") > 15
 
 
-# The command, whose tokeniser notes that it has begun and never ends.
+# The command, of which a function that worker processes call notes that it has begun, and never ends.
 ENDLESS = f"""
 import os, sys
 sys.path.insert(0, {str(DATA_PREP)!r})
 import common, moses, prepare_bitext
 def endless(*_):
-    print("begun", flush=True)
+    os.write(1, b"%d\\n" % os.getpid())
     while True:
         pass
-moses.tokens = endless
+{{}} = endless
 common.run(prepare_bitext.main, "prepare-bitext.sh")
 """
 
 
-def test_ctrl_c(sources, tmp_path):
-    """As a terminal sends it, to all processes: one line, and none of them is left."""
-    options = once([*sources, "--out", tmp_path / "out", "--workers", 2])
-    command = [sys.executable, "-c", ENDLESS, *options]
+@pytest.fixture(params=["moses.tokens", "prepare_bitext.train_sentencepiece"])
+def endless(request, sources, tmp_path):
+    """The command, and the id of its first worker process, once that is at work."""
+    options = once([*sources, "--out", tmp_path / "out", "--workers", 2, "--bpe", "sentencepiece"])
+    command = [sys.executable, "-c", ENDLESS.format(request.param), *options]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert child.stdout.readline() == "begun\n"
+    worker = int(child.stdout.readline())
+    assert worker != child.pid
+    yield child, worker
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def ending(child):
+    """Its exit status and what it wrote, once no process has the pipes open any more."""
+    _, errors = child.communicate(timeout=120)
+    return child.returncode, errors
+
+
+def test_ctrl_c(endless):
+    """As a terminal sends it, to all processes: one line, and none of them is left."""
+    child, _ = endless
     os.killpg(child.pid, signal.SIGINT)
-    _, errors = child.communicate()  # ends when no process has the pipes open any more
-    assert child.returncode == 130
-    assert errors == "prepare-bitext.sh: interrupted: the same command goes on after the last finished stage\n"
+    assert ending(child) == (
+        130, "prepare-bitext.sh: interrupted: the same command goes on after the last finished stage\n")
+
+
+def test_a_killed_worker_is_told(endless):
+    """As the kernel kills it where memory runs out: one line, and no process is left."""
+    child, worker = endless
+    os.kill(worker, signal.SIGKILL)
+    status, errors = ending(child)
+    assert status == 2 and errors.count("\n") == 1
+    assert re.match("prepare-bitext.sh: error: (tokenising de: .* --workers 1|learning BPE: .* free memory); ", errors)
+    assert "a process was killed" in errors and errors.endswith("goes on after the last finished stage\n")
 
 
 # ----------------------------------------------------------------------------------------- IWSLT'14, Multi30k

@@ -10,7 +10,23 @@ from collections import Counter
 
 import pytest
 from filelock import FileLock
-from preparations import DATA_PREP, call, check_kills, common, error_of, lines_of, ptb, text, tree, wikitext, write
+from preparations import (
+    DATA_PREP,
+    bitext,
+    call,
+    check_kills,
+    common,
+    error_of,
+    iwslt14,
+    lines_of,
+    multi30k,
+    ptb,
+    swb,
+    text,
+    tree,
+    wikitext,
+    write,
+)
 
 TEXTS = {
     "train": " no it was n't <unk> N  N\n\n = Title =\nthe cat , the dog\t.\n",
@@ -205,8 +221,18 @@ def test_other_line_separators_are_white_space(monkeypatch, tmp_path, sources):
     assert lines_of(tmp_path / "out" / "valid.txt") == ["a b c d e"]
 
 
-def test_broken_gzip(monkeypatch, tmp_path, sources):
-    path = write(tmp_path / "cut.gz", gzip.compress(b"some words\n" * 50)[:-9])
+def test_gzip_under_another_name(monkeypatch, tmp_path, sources):
+    path = write(tmp_path / "packed.txt", gzip.compress(b"one two\n"))
+    call(monkeypatch, text, *sources, "--test", path, "--out", tmp_path / "out")
+    assert lines_of(tmp_path / "out" / "test.txt") == ["one two"]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("cut.gz", gzip.compress(b"some words\n" * 50)[:-9]), ("cut", gzip.compress(b"some words\n" * 50)[:-9]),
+    ("page.gz", b"<html>not found</html>\n"),
+], ids=["cut.gz", "cut", "page.gz"])
+def test_broken_gzip(monkeypatch, tmp_path, sources, name, content):
+    path = write(tmp_path / name, content)
     error = error_of(monkeypatch, text, *sources, "--test", path, "--out", tmp_path / "out")
     assert f"{path}: no gzip file, or not all of it" in error
 
@@ -229,6 +255,17 @@ def test_wrong_options_are_told(monkeypatch, tmp_path, sources, case):
     write(tmp_path / "file", "words\n")
     arguments = [argument.format(tmp=tmp_path) for argument in arguments]
     assert message.format(tmp=tmp_path) in error_of(monkeypatch, text, *sources, "--out", tmp_path / "out", *arguments)
+
+
+@pytest.mark.parametrize("module, options", [
+    (text, "--train --valid --test"), (ptb, "--data"), (multi30k, "--data"), (iwslt14, "--archive"),
+    (bitext, "--train --valid --test --code --dict-source --dict-target"),
+    (swb, "--swda --swb1 --fisher --hub5 --train --valid --test"),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_an_unset_variable_is_told(monkeypatch, module, options):
+    """An empty path is neither the current folder nor an option left out."""
+    for option in options.split():
+        assert f"argument {option}: '' is no path: give" in error_of(monkeypatch, module, option, "")
 
 
 # --------------------------------------------------------------------------------------------- interruptions
