@@ -183,7 +183,8 @@ def explain_mistakes() -> None:
 
 def explain_interruptions() -> None:
     """Under ``python -m`` of a module in the calling package, Ctrl-C that nothing handles ends in one line, also while
-    torch is being imported, and is not lost in a destructor; in other programs changes nothing."""
+    torch is being imported, and is not lost in a destructor; a closed pipe ends in none. In other programs changes
+    nothing."""
     if sys.argv[:1] != ["-m"]:  # what it is while the packages of the module are imported
         return
     previous, previous_unraisable = sys.excepthook, sys.unraisablehook
@@ -191,6 +192,8 @@ def explain_interruptions() -> None:
     def hook(kind, error, trace):
         if issubclass(kind, KeyboardInterrupt):
             print("interrupted; give the same command again", file=sys.stderr)
+        elif issubclass(kind, BrokenPipeError):  # of head, say, which has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes at its end
         else:
             previous(kind, error, trace)
 

@@ -361,6 +361,18 @@ def test_an_interruption_while_torch_is_imported(module, tmp_path):
     assert result.returncode != 0 and result.stderr == "interrupted; give the same command again\n"
 
 
+def test_a_reader_that_has_read_enough(tmp_path):
+    """As head: no traceback, neither of the writing nor of Python's end."""
+    Path(tmp_path, "torch.py").write_text("while True:\n    print('many lines')")
+    command = [sys.executable, "-W", "ignore", "-m", "fairseq_kernels.analysis.kerbs_senses"]
+    path = os.pathsep.join([str(tmp_path), str(USER_DIR.parent)])
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, **pipes)
+    assert process.stdout.readline() == "many lines\n"
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(60) != 0
+
+
 def test_an_interruption_in_a_destructor(tmp_path):
     """Where Python drops exceptions: torch's loaders wait for their processes there."""
     lines = "class Loader:", "    def __del__(self):", "        raise KeyboardInterrupt", "Loader()", "import time"
