@@ -113,7 +113,7 @@ def plot(rows: List[Dict], decades: List[Dict], path: Path) -> None:
     """Theta of each sense of the words, as the paper's Figure 8, and its mean over words of like frequency."""
     pyplot = file_pyplot()
     width = max(6, 0.3 * len(rows))
-    shape = {"figsize": (width + 3, 4), "width_ratios": (width, 3), "sharey": True, "constrained_layout": True}
+    shape = {"figsize": (width + 4, 4), "width_ratios": (width, 4), "sharey": True, "constrained_layout": True}
     figure, (words, frequency) = pyplot.subplots(1, 2, **shape)
     for place, row in enumerate(rows):
         values = [sense["theta"] for sense in row["senses"]]
@@ -124,7 +124,7 @@ def plot(rows: List[Dict], decades: List[Dict], path: Path) -> None:
     frequency.errorbar(range(len(decades)), means, deviations, fmt="o", capsize=3)
     names = ["{:,} to {:,}".format(*entry["ranks"]) for entry in decades]
     frequency.set_xticks(range(len(decades)), names, rotation=90)
-    frequency.set_xlabel("words by frequency: mean, standard deviation")
+    frequency.set_xlabel("words by frequency (± standard deviation)")
     for axes in (words, frequency):
         axes.axhline(0, color="grey", linewidth=0.5)
     figure.savefig(path)
