@@ -28,6 +28,12 @@ class KernelLlama(LlamaForCausalLM):
         self.lm_head = GeneralizedSoftmax(config.hidden_size, config.vocab_size, kernels=config.kernels)
         self.post_init()  # ties the new head
 
+    def _init_weights(self, module):
+        if isinstance(module, GeneralizedSoftmax):  # of a pretrained model's checkpoint, which has none
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
     def forward(self, input_ids=None, labels=None, **options):
         if labels is None:
             return super().forward(input_ids, **options)

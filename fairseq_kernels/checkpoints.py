@@ -7,11 +7,13 @@ import errno
 import functools
 import logging
 import os
+import pickle
 import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Optional, Tuple
+from zipfile import is_zipfile
 
 import torch
 from fairseq import checkpoint_utils, file_io
@@ -157,6 +159,8 @@ def newest(folder: Path) -> Optional[Path]:
             cause = error.__cause__
             if isinstance(cause, MemoryError) or getattr(cause, "errno", None) in PASSING:
                 raise mistake(f"{path} can't be read ({cause or 'out of memory'}); mend that and call again") from cause
+            if isinstance(cause, pickle.UnpicklingError) and "GLOBAL" in str(cause) and is_zipfile(path):  # whole
+                raise
             logger.warning(f"{path} is damaged: left as {path.name}.damaged")
             with suppress(OSError):  # another process of the training has done it, or nothing may be written
                 path.rename(f"{path}.damaged")

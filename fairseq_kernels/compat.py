@@ -56,13 +56,13 @@ def evaluate_values_alone() -> None:
 
 def allow_harmless_classes() -> None:
     """Lets torch's safe loader read what fairseq's checkpoints hold: an ``argparse.Namespace``, and numbers of numpy's
-    among the statistics (fairseq issue 5603).
+    among the statistics (fairseq issue 5603), and arrays with ``--eval-bleu``.
 
     Since torch 2.6 ``torch.load`` refuses classes it doesn't know. These only hold values; checkpoints that carry code
     stay refused.
     """
-    [scalar, *_] = np.float64(0).__reduce__()
+    functions = {"scalar": np.float64(0).__reduce__()[0], "_reconstruct": np.zeros(0).__reduce__()[0]}
     numbers = {type(np.dtype(code)) for code in "?bhilqBHILQefdg"}
-    # numpy 1 and 2 name one function by different modules
-    named = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
-    torch.serialization.add_safe_globals([argparse.Namespace, np.dtype, *numbers, *named])
+    # numpy 1 and 2 name a function by different modules
+    named = [(functions[name], f"numpy.{core}.multiarray.{name}") for name in functions for core in ("core", "_core")]
+    torch.serialization.add_safe_globals([argparse.Namespace, np.dtype, np.ndarray, *numbers, *named])

@@ -12,12 +12,13 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.huffman import HuffmanMMapIndex
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype, infer_dataset_impl
 
-from .errors import data_bin_near, mistake
+from .errors import TOO_LONG, data_bin_near, mistake
 
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the word numbers' type, sentences
 OTHER_FORMATS = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
 AGAIN = "make the data-bin again, with a data-prep script or fairseq-preprocess"
 fairseq_load = data_utils.load_indexed_dataset
+fairseq_batches = data_utils.batch_by_size
 fairseq_pair = data_utils.infer_language_pair
 fairseq_dictionary = Dictionary.add_from_file
 
@@ -25,7 +26,15 @@ fairseq_dictionary = Dictionary.add_from_file
 def install() -> None:
     data_utils.load_indexed_dataset = load_indexed_dataset
     data_utils.infer_language_pair = infer_language_pair
+    data_utils.batch_by_size = batch_by_size
     Dictionary.add_from_file = add_from_file
+
+
+def batch_by_size(indices, *args, **options):
+    """In the place of fairseq's, which fails where no sentence is left."""
+    if len(indices) == 0:
+        raise mistake(TOO_LONG)
+    return fairseq_batches(indices, *args, **options)
 
 
 def load_indexed_dataset(path: str, dictionary: Optional[Dictionary] = None, dataset_impl=None, *args, **options):

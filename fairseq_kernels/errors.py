@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Iterable, Iterator, NoReturn, Optional, Sequence
 
 PREFIX = "fairseq_kernels: error: "
+TOO_LONG = (
+    "no sentence of the data is short enough; give higher --max-tokens, --max-source-positions and "
+    "--max-target-positions, or other data"
+)
 # what fairseq and torch say of mistakes, and what to do about each
 EXPLANATIONS = {
     r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} is another one; use the same --arch and "
@@ -24,9 +28,12 @@ EXPLANATIONS = {
     r"ValueError: (senses can't move while.*|the setting .* is not allowed.*)": "{0}",
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
     "are no numbers; give a lower --lr, or --clip-norm",
-    r"Exception: The dataset is empty": "no sentence of the data is short enough; give higher --max-tokens, "
-    "--max-source-positions and --max-target-positions, or other data",
+    r"Exception: The dataset is empty": TOO_LONG,
     r"ValueError: (Invalid (?:beta|epsilon|weight_decay).*)": "{0}; check --adam-betas, --adam-eps and --weight-decay",
+    r"Torch not compiled with CUDA|Found no NVIDIA driver|no attribute 'xla_device'": "torch finds no GPU here, which "
+    "--fp16, --bf16 and the like need; leave them out",
+    r"ValueError: Unsupported optimizer: (\w+)": "{0} doesn't fit --memory-efficient-fp16 or -bf16; give --fp16 or "
+    "--bf16 alone, or --optimizer adam",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }
@@ -58,13 +65,11 @@ def explanation(error: BaseException) -> Optional[str]:
         return f"{error}; check the path of data and checkpoint"
     if isinstance(error, AssertionError) and re.fullmatch(r"(\d+) < \1", str(error)):  # fairseq's beam search
         return "no translation has an end: the model gives no numbers, as its training diverged; train it anew"
-    if isinstance(error, AssertionError) and str(error):  # fairseq checks options by assertions
-        return str(error)
     for pattern, line in EXPLANATIONS.items():
         match = re.search(pattern, f"{type(error).__name__}: {error}")
         if match:
             return line.format(*match.groups())
-    return None
+    return str(error) or None if isinstance(error, AssertionError) else None  # fairseq checks options by assertions
 
 
 def unreadable(path: object, error: BaseException) -> str:

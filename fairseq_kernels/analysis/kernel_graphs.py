@@ -43,7 +43,7 @@ def graph(kernel: Kernel, x: Tensor, exponent: int = 1) -> Dict:
     settings = {hyper.name: kernel.value(hyper.name) for hyper in kernel.all_hyperparameters()}
     return {
         "kernel": kernel.name,
-        "hyperparameters": {**settings, **kernel.learned()},
+        "hyperparameters": {**settings, **{name: float(value) for name, value in kernel.learned().items()}},
         "distance": distance.tolist(),
         "value": values.tolist(),
         "gradient": gradient.tolist(),

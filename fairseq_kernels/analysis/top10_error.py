@@ -13,7 +13,7 @@ from .reading import read
 def top10_error(data: Path, checkpoint: Path, split: str) -> float:
     """A part of the words of the split, ``</s>`` included."""
     reading = read(checkpoint, data, split)
-    return float((reading.layer.rank(reading.features, reading.words) >= 10).float().mean())
+    return float((reading.layer.evaluate(reading.features, reading.words)[1] >= 10).float().mean())
 
 
 def main() -> None:

@@ -140,6 +140,7 @@ class Kernel(nn.Module):
                 raise ValueError(f"kernel {self.name} has the hyper-parameter {name!r} twice (every kernel has scale)")
         self._fixed: Dict[str, Number] = {}
         self._real = nn.ParameterDict()  # the learned ones, on their domain's real line
+        self._starts: Dict[str, float] = {}  # there, too
         for hyper in self.all_hyperparameters():
             self._set(hyper, values.get(hyper.name, hyper.default))
 
@@ -164,7 +165,8 @@ class Kernel(nn.Module):
             raise ValueError(f"{name}={value:g} is not allowed: it must be {domain.allowed}")
         if learned:
             dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
-            self._real[hyper.name] = nn.Parameter(torch.tensor(domain.to_real(value), dtype=dtype))
+            self._starts[hyper.name] = domain.to_real(value)
+            self._real[hyper.name] = nn.Parameter(torch.tensor(self._starts[hyper.name], dtype=dtype))
         else:
             self._fixed[hyper.name] = int(value) if hyper.domain == "count" else float(value)
 
@@ -177,9 +179,14 @@ class Kernel(nn.Module):
             raise LookupError(f"kernel {self.name} has no hyper-parameter {name!r}; it has {', '.join(domains)}")
         return domains[name].from_real(self._real[name])
 
-    def learned(self) -> Dict[str, float]:
-        """Present values of the learned hyper-parameters, for logs."""
-        return {name: float(self.value(name)) for name in self._real}
+    def reset_parameters(self) -> None:
+        """Learned hyper-parameters as at the start."""
+        for name, start in self._starts.items():
+            nn.init.constant_(self._real[name], start)
+
+    def learned(self) -> Dict[str, Tensor]:
+        """Present values of the learned hyper-parameters, for logs: scalars without gradient."""
+        return {name: self.value(name).detach() for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
@@ -275,12 +282,14 @@ def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
             raise TypeError(f"register_kernel({name!r}) decorates a subclass of Kernel, not {kernel!r}")
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise ValueError(f"register_kernel({name!r}): a kernel's name has letters, digits and _, no digit first")
-        known = KERNELS.get(name)
+        known, own = KERNELS.get(name), vars(kernel).get("name")
         # a module may be imported again, under --user-dir, with the same class
         if known is not None and (known.__module__, known.__qualname__) != (kernel.__module__, kernel.__qualname__):
             raise ValueError(
                 f"register_kernel({name!r}): {known.__module__}.{known.__qualname__} has this name already"
             )
+        if own != name and KERNELS.get(own) is kernel:
+            raise ValueError(f"register_kernel({name!r}): the class is {own!r} already; register a subclass of it")
         kernel.name = name
         KERNELS[name] = kernel
         return kernel

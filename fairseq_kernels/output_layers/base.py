@@ -100,6 +100,10 @@ class OutputLayer(nn.Module):
         """V, under the name that ``nn.Embedding`` has for it."""
         return self.vocab_size
 
+    def reset_parameters(self) -> None:
+        """Gives parameters and buffers their start values, those of a layer that was made on the meta device, too."""
+        self.kind_version.copy_(self.encoded_kind())
+
     def encoded_kind(self) -> Tensor:
         """Kind and settings, which checkpoints say too."""
         # int32: fairseq's average_checkpoints.py adds all tensors up before it divides

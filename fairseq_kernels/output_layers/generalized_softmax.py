@@ -92,7 +92,10 @@ class GeneralizedSoftmax(OutputLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""
+        """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; learned values their starts."""
+        super().reset_parameters()
+        for kernel in self.kernels:
+            kernel.reset_parameters()
         for weight in self.matrices():
             nn.init.normal_(weight, std=self.embed_dim**-0.5)
         if self.bias is not None:
@@ -133,12 +136,18 @@ class GeneralizedSoftmax(OutputLayer):
         return weights.view(*features.shape[:-1], len(self.kernels))
 
     def observe(self, features):
-        """The weight of each component, ``pi_NAME``, and the variance over a token's weights, ``pi_variance``."""
-        if self.prior_projection is None:
-            return {}
-        weights = self.mixture_weights(features)
-        names = [f"pi_{name}" for name in self.component_names()]
-        return {"pi_variance": weights.var(dim=-1, unbiased=False), **dict(zip(names, weights.unbind(-1)))}
+        """The weight of each component, ``pi_NAME``, and the variance over a token's weights, ``pi_variance``; learned
+        hyper-parameters, ``NAME_gamma`` for instance."""
+        observed = {
+            f"{name}_{hyper}": value.float()
+            for name, kernel in zip(self.component_names(), self.components())
+            for hyper, value in kernel.learned().items()
+        }
+        if self.prior_projection is not None:
+            weights = self.mixture_weights(features)
+            names = [f"pi_{name}" for name in self.component_names()]
+            observed.update(zip(names, weights.unbind(-1)), pi_variance=weights.var(dim=-1, unbiased=False))
+        return observed
 
     def shared(self, dtype: torch.dtype) -> Shared:
         """What :meth:`log_probabilities` computes of the parameters alone, differentiable."""

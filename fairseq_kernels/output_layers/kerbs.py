@@ -116,7 +116,11 @@ class KerBSoftmax(OutputLayer):
             )
 
     def reset_parameters(self) -> None:
-        """Vectors as fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0."""
+        """Vectors as fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; no sense has moved."""
+        super().reset_parameters()
+        self.sense_word.copy_(torch.arange(self.num_senses) % self.vocab_size)
+        for buffer in () if self.allocation is None else self.allocation.buffers():
+            buffer.zero_()
         nn.init.normal_(self.weight, std=self.embed_dim**-0.5)
         if self.theta is not None:
             nn.init.constant_(self.theta, self.start_theta)

@@ -24,7 +24,7 @@ class SphericalFamily(OutputLayer):
         embed_dim: d, dimension of context and word vectors.
         num_embeddings: V, number of words.
         bias: whether every output has the word's bias beta_v.
-        memory_budget: bytes of work space for :meth:`forward` without gradients and :meth:`rank`.
+        memory_budget: bytes of work space for :meth:`forward` without gradients and :meth:`evaluate`.
         settings: of the subclass' loss.
 
     Attributes:
@@ -47,6 +47,7 @@ class SphericalFamily(OutputLayer):
 
     def reset_parameters(self) -> None:
         """W = 0, as the paper, and biases with which all words are alike; W random where o = 0 has no gradient."""
+        super().reset_parameters()
         if self.bias is None and self.function.zero_is_flat:
             nn.init.normal_(self.weight, std=self.embed_dim**-0.5)
         else:

@@ -326,7 +326,13 @@ def test_the_newest_whole_checkpoint(finished, tmp_path):
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_1_10.pt"
     (tmp_path / "checkpoint_1_10.pt").write_bytes(b"")
     assert checkpoints.newest(tmp_path) is None
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_last.pt.damaged", "checkpoint_1_10.pt.damaged"}
+    left = {"checkpoint_last.pt.damaged", "checkpoint_1_10.pt.damaged"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+    refused = {**older, "extra_state": {**older["extra_state"], "more": Path("of no number")}}
+    torch.save(refused, tmp_path / "checkpoint2.pt")
+    with pytest.raises(SystemExit, match="checkpoint2.pt is refused: it holds pathlib"):  # not begun anew
+        checkpoints.newest(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*left, "checkpoint2.pt"}
 
 
 def test_a_later_start_is_newer(finished, tmp_path):

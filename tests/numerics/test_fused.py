@@ -491,7 +491,7 @@ def test_rank_of_a_broken_model():
     layer, features, target = layer_and_input("lin")
     with torch.no_grad():
         layer.weight.fill_(torch.nan)
-    assert layer.rank(features, target).eq(9).all()
+    assert layer.evaluate(features, target)[1].eq(9).all()
 
 
 # the registry
@@ -512,5 +512,7 @@ def test_register_kernel(monkeypatch):
     for name in ("5lin", "", "a,b", "a b", "a.b"):
         with pytest.raises(ValueError, match="a kernel's name"):
             register_kernel(name)(Matern)
+    with pytest.raises(ValueError, match="the class is 'mat52' already; register a subclass"):
+        register_kernel("matern")(Matern)
     with pytest.raises(TypeError, match="subclass of Kernel"):
         register_kernel("nothing")(int)

@@ -243,6 +243,22 @@ def test_made_without_memory(name, assign):
         layer.load_state_dict(other.state_dict())
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_made_without_memory_and_started(name):
+    """By ``to_empty`` and ``reset_parameters``, whatever was in memory: parameters, buffers, learned values."""
+    with torch.device("meta"):
+        layer = LAYERS[name]()
+    layer = layer.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            tensor.fill_(3)
+    given = LAYERS[name]()
+    for each in (layer, given):
+        torch.manual_seed(0)
+        each.reset_parameters()
+    torch.testing.assert_close(layer.state_dict(), given.state_dict(), rtol=0, atol=0)
+
+
 def test_averaged_checkpoints(layer):
     """As fairseq's average_checkpoints.py averages them."""
     average = {name: value + value + value for name, value in layer.state_dict().items()}

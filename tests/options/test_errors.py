@@ -134,6 +134,11 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         "environment": (lm_training(lm_data, next(folders)), ["FAIRSEQ_KERNELS_ONEDNN=x is not allowed", "0 or 1"]),
         "monolingual data for translation": (mt_training(lm_data, next(folders)), ["no parallel text"]),
         "no sentence fits": (mt_training(mt_data, next(folders), "--max-tokens", 1), ["no sentence", "--max-tokens"]),
+        "no sentence fits, in eights": (
+            mt_training(mt_data, next(folders), "--max-tokens", 1, "--required-batch-size-multiple", 8),
+            ["no sentence", "--max-tokens"],
+        ),
+        "no GPU": (lm_training(lm_data, next(folders), "--bf16"), ["no GPU", "--bf16"]),
         "a program as a setting": (
             lm_training(lm_data, next(folders), "--adam-betas", f"__import__('os').mkdir('{scratch}/code-ran')"),
             ["--adam-betas", "is not allowed: give two numbers"],
@@ -155,7 +160,8 @@ MISTAKES = [
     *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
     *("criterion on transformer", "base layers", "no data", "no translation data", "no data to evaluate on"),
     *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
-    *("environment", "monolingual data for translation", "no sentence fits", "a program as a setting", "divergence"),
+    *("environment", "monolingual data for translation", "no sentence fits", "no sentence fits, in eights"),
+    *("no GPU", "a program as a setting", "divergence"),
     "torchrun's rank",
 ]
 
@@ -399,6 +405,12 @@ def test_a_failing_training_keeps_its_checkpoints(checkpoint, lm_data, monkeypat
     with pytest.raises(SystemExit, match="no space"):
         training.main()
     assert (folder / "checkpoint_1_5.pt").exists() == folder.exists() == checkpoint
+
+
+def test_options_of_gpus():
+    assert "--fp16" in explanation(AssertionError("Torch not compiled with CUDA enabled"))
+    line = explanation(ValueError("Unsupported optimizer: FusedAdamW"))
+    assert "FusedAdamW doesn't fit --memory-efficient-fp16" in line
 
 
 def test_a_translation_without_an_end_has_a_reason():

@@ -99,10 +99,12 @@ def test_settings_are_no_programs(arch, setting, mt_data, tmp_path, monkeypatch)
 def test_numbers_of_numpy(read, state, tmp_path):
     """Are harmless (fairseq issue 5603), by whichever name of numpy's function a version of it wrote them."""
     numbers = [np.float64(2.5), np.float32(2.5), np.int64(2), np.bool_(True)]
-    torch.save({**state, "extra_state": {**state["extra_state"], "best": numbers}}, tmp_path / "numbers.pt")
+    best = {"best": numbers, "counts of --eval-bleu": np.arange(4)}
+    torch.save({**state, "extra_state": {**state["extra_state"], **best}}, tmp_path / "numbers.pt")
     read(str(tmp_path / "numbers.pt"))
     content = torch.load(tmp_path / "numbers.pt", weights_only=True)
     assert content["extra_state"]["best"] == numbers
+    assert content["extra_state"]["counts of --eval-bleu"].tolist() == [0, 1, 2, 3]
     names = [b"numpy.core.multiarray", b"numpy._core.multiarray"]
     for name in names:  # as numpy 1 and 2 write it
         with ZipFile(tmp_path / "numbers.pt") as numbers_of, ZipFile(tmp_path / "other.pt", "w") as other:
@@ -110,6 +112,11 @@ def test_numbers_of_numpy(read, state, tmp_path):
                 changed = re.sub(rb"numpy\._?core\.multiarray", name, numbers_of.read(entry))
                 other.writestr(entry, changed)
         assert torch.load(tmp_path / "other.pt", weights_only=True)["extra_state"]["best"] == numbers
+    code = np.array([Code()], dtype=object)  # arrays of objects are read as what they hold
+    torch.save({**state, "extra_state": {**state["extra_state"], "best": code}}, tmp_path / "code.pt")
+    with pytest.raises(SystemExit, match="code.pt is (damaged|refused)"):
+        read(str(tmp_path / "code.pt"))
+    assert not os.path.exists("code-ran")
 
 
 def cut(name, share):

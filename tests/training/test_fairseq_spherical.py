@@ -21,6 +21,7 @@ from fairseq_commands import (
 )
 from trained_models import batches, load, loss_of, padded_batch, scores
 
+from fairseq_kernels.analysis.top10_error import top10_error as measure_top10_error
 from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy, LogSphericalSoftmax, LogTaylorSoftmax
 from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import (
@@ -105,6 +106,9 @@ def test_train(name, model_of):
     assert loss_of(model, task) == pytest.approx(valid[-1]["nll_loss"], abs=1e-3)
     assert 0 < valid[-1]["top10_error"] < 1
     assert valid[-1]["top10_error"] == pytest.approx(top10_error(model, task), abs=1e-4)
+    if isinstance(model, KernelLSTMLanguageModel):
+        measured = measure_top10_error(task.args.data, trained.last, "valid")
+        assert measured == pytest.approx(valid[-1]["top10_error"], abs=0.03)  # of other blocks of words
     assert all("top10_error" not in line for line in epochs)
     layer, options = model.decoder.output_projection, MODELS[name].options
     assert (layer.bias is None) == ("false" in options)
