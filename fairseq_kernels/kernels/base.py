@@ -186,7 +186,7 @@ class Kernel(nn.Module):
 
     def learned(self) -> Dict[str, Tensor]:
         """Present values of the learned hyper-parameters, for logs: scalars without gradient."""
-        return {name: self.value(name).detach() for name in self._real}
+        return {name: torch.as_tensor(self.value(name)).detach() for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
@@ -282,7 +282,7 @@ def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
             raise TypeError(f"register_kernel({name!r}) decorates a subclass of Kernel, not {kernel!r}")
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise ValueError(f"register_kernel({name!r}): a kernel's name has letters, digits and _, no digit first")
-        known, own = KERNELS.get(name), vars(kernel).get("name")
+        known, own = KERNELS.get(name), vars(kernel).get("name", "")
         # a module may be imported again, under --user-dir, with the same class
         if known is not None and (known.__module__, known.__qualname__) != (kernel.__module__, kernel.__qualname__):
             raise ValueError(

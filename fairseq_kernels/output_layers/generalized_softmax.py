@@ -94,7 +94,7 @@ class GeneralizedSoftmax(OutputLayer):
     def reset_parameters(self) -> None:
         """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; learned values their starts."""
         super().reset_parameters()
-        for kernel in self.kernels:
+        for kernel in self.components():
             kernel.reset_parameters()
         for weight in self.matrices():
             nn.init.normal_(weight, std=self.embed_dim**-0.5)
