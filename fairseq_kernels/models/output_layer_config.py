@@ -184,7 +184,7 @@ def build_output_layer(
     cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None, default_bias: str = "true"
 ) -> OutputLayer:
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
-    if cfg.adaptive_softmax_cutoff is not None:
+    if getattr(cfg, "adaptive_softmax_cutoff", None) is not None:  # a model of one's own has no such option
         raise mistake("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
