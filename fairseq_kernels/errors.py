@@ -69,7 +69,7 @@ def explanation(error: BaseException) -> Optional[str]:
         match = re.search(pattern, f"{type(error).__name__}: {error}")
         if match:
             return line.format(*match.groups())
-    return str(error) or None if isinstance(error, AssertionError) else None  # fairseq checks options by assertions
+    return str(error) if isinstance(error, AssertionError) and str(error) else None  # fairseq checks options by these
 
 
 def unreadable(path: object, error: BaseException) -> str:

@@ -78,7 +78,7 @@ class KerBSoftmax(OutputLayer):
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
         self.bias = nn.Parameter(torch.empty(self.vocab_size)) if bias else None
-        self.register_buffer("sense_word", torch.arange(self.num_senses) % self.vocab_size)
+        self.register_buffer("sense_word", torch.empty(self.num_senses, dtype=torch.long))
         self._table: Optional[Tuple[Tensor, int, Tensor]] = None
         self.allocation = None
         if allocation is not None:
