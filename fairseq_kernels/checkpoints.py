@@ -261,6 +261,7 @@ def resume(cfg, trainer, **options):
     layer, settings = getattr(trainer.task, "output_layer_name", None), trainer.cfg
     check_layer(layer, settings.criterion._name, settings.ema.store_ema)
     path = choose(cfg, trainer.checkpoint_suffix)
+    trainer.get_model().finetuned = path is None and bool(cfg.finetune_from_model)
     state, epoch_itr = fairseq_load(cfg, trainer, **options)
     early_stop().clear()
     if state is not None and not (cfg.reset_optimizer or cfg.reset_meters):

@@ -1,7 +1,7 @@
 """What all models of the package share: the loss inside forward, and checkpoints that are checked when loaded."""
 
 import logging
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, Iterable, NamedTuple, Optional
 
 from torch import Tensor
 
@@ -9,6 +9,7 @@ from ..errors import mistake
 from ..output_layers import OutputLayer
 
 logger = logging.getLogger(__name__)
+ANOTHER_FOLDER = "another --save-dir (by --finetune-from-model a training may begin with this checkpoint's weights)"
 
 
 class LossRequest(NamedTuple):
@@ -38,6 +39,8 @@ class KernelModel:
     it is computed in here, not in the criterion, so that wrappers of the model (DDP and others) see its parameters
     used.
     """
+
+    finetuned = False  # whether a checkpoint's output layer may be another one
 
     @property
     def output_layer_module(self) -> OutputLayer:
@@ -99,28 +102,47 @@ class KernelModel:
                 )
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Lets a stock model's checkpoint in; one of ours must have the same kernels."""
+        """Lets a stock model's checkpoint in; one of ours must have the same kernels, but for a finetuning."""
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}.decoder.output_projection." if name else "decoder.output_projection."
         layer = self.output_layer_module
         layer.adapt_state(state_dict, prefix)
         own = layer.state_dict(prefix=prefix)
         marker = f"{prefix}kind_version"
-        if marker in state_dict:
+        ours = marker in state_dict
+        if ours:
             try:
                 layer.check_state(state_dict, prefix)
             except ValueError as error:
-                raise mistake(f"{error}; use the same --output-layer and --kernels, or another --save-dir") from error
-            state_dict[marker] = layer.kind_version
-            saved = {key for key in state_dict if key.startswith(prefix)}
-            if saved != set(own):
-                different = ", ".join(sorted(key.split("output_projection.")[1] for key in saved ^ set(own)))
-                raise mistake(
-                    f"the checkpoint's output layer has other parameters ({different}); use "
-                    "the same --output-bias, --untied-projections, --latent-projection and --kernel-params, or another "
-                    "--save-dir"
-                )
-        else:
-            missing = [key for key in own if key not in state_dict]
-            logger.info("stock checkpoint: %s keep their start values", ", ".join(missing))
-            state_dict.update({key: own[key] for key in missing})
+                if not self.finetuned:
+                    raise mistake(f"{error}; use the same --output-layer and --kernels, or {ANOTHER_FOLDER}") from error
+        state_dict[marker] = own[marker]
+        saved = {key for key in state_dict if key.startswith(prefix)}
+        if not ours or self.finetuned:
+            self.take_what_fits(state_dict, saved, own, prefix)
+        elif saved != set(own):
+            different = names(saved ^ set(own), prefix)
+            raise mistake(
+                f"the checkpoint's output layer has other parameters ({different}); use the same --output-bias, "
+                f"--untied-projections, --latent-projection and --kernel-params, or {ANOTHER_FOLDER}"
+            )
+
+    def take_what_fits(self, state_dict, saved, own, prefix: str) -> None:
+        """Makes of the parameters ``saved`` of another output layer those of ``own``."""
+        fitting = {key for key in saved & set(own) if state_dict[key].shape == own[key].shape}
+        fitting |= {f"{prefix}weight"} & saved  # torch refuses another shape: nothing of such a layer could be used
+        for key in saved - set(own):
+            del state_dict[key]
+        state_dict.update({key: own[key] for key in set(own) - fitting})
+        logger.info(
+            "output layer: from the checkpoint %s; start values: %s; in the checkpoint but not used: %s",
+            names(fitting, prefix),
+            names(set(own) - fitting, prefix),
+            names(saved - set(own), prefix),
+        )
+
+
+def names(keys: Iterable[str], prefix: str) -> str:
+    """Parameters of the output layer, for messages."""
+    shown = sorted(key.removeprefix(prefix) for key in keys if key != f"{prefix}kind_version")
+    return ", ".join(shown) or "none"

@@ -338,6 +338,21 @@ def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
     assert logged(result, "valid")[-1]["loss"] == pytest.approx(expected, abs=1e-3)
 
 
+def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):
+    """2xlin,log gives 2xlin its matrix and bias, C and M of other sizes start anew. Without --finetune-from-model other
+    kernels refuse a checkpoint, that of a finetuning too."""
+    options = ("--kernels", "2xlin", "--max-update", 1, "--lr", 0)
+    result = fairseq(*lm_training(lm_data, tmp_path, *options, "--finetune-from-model", mixture_lm.last))
+    for name in ("weight", "bias"):
+        key = f"decoder.output_projection.{name}"
+        assert parameters(tmp_path)[key].equal(parameters(mixture_lm.folder)[key])
+    said = "from the checkpoint bias, weight; start values: latent_projection, prior_projection; "
+    assert said in result.text
+    for folder, restored in ((tmp_path, ()), (tmp_path / "other", ("--restore-file", mixture_lm.last))):
+        other = start("train", *lm_training(lm_data, folder, "--kernels", "pow", *restored)[1:]).wait()
+        assert other.code and "by --finetune-from-model a training may begin" in other.err, other.text[-2000:]
+
+
 # decoding
 
 
