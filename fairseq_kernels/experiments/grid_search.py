@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..analysis.training_log import read_curves
 from ..errors import CommandParser, one_line_errors
-from ..kernels.spec import build_kernels, parse_kernels, parse_value
+from ..kernels.spec import build_kernels, component_names, parse_kernels, parse_value
 from .commands import Failed, last_line
 from .data import Corpus
 from .files import check_folder, to_folder
@@ -59,15 +59,16 @@ def parse_grid(text: str, kernels: str) -> Grid:
     Raises:
         ValueError: not of that form, of a kernel that ``kernels`` lacks, or a value that is not allowed.
     """
-    names = dict.fromkeys(parse_kernels(kernels))
+    names = parse_kernels(kernels)
+    known = dict.fromkeys([*names, *component_names(names)])
     grid: Grid = {}
     for part in text.split():
         name, equals, values = part.partition("=")
         if not equals or name in grid:
             wrong = "is there twice" if equals else "has no values"
             raise ValueError(f"--grid: {name!r} {wrong}; write KERNEL.NAME=VALUE,VALUE as in log.p=1,2,4")
-        if name.partition(".")[0] not in names:
-            raise ValueError(f"--grid: {name!r} is of no kernel in --kernel {kernels}; choose from {', '.join(names)}")
+        if name.partition(".")[0] not in known:
+            raise ValueError(f"--grid: {name!r} is of no kernel in --kernel {kernels}; choose from {', '.join(known)}")
         grid[name] = values.split(",")
         for value in grid[name]:
             build_kernels(kernels, LARGE, f"{name}={value}")

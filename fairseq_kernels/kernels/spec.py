@@ -20,6 +20,16 @@ def parse_kernels(spec: KernelSpec) -> List[str]:
     return kernel_names.parse_kernels(spec, KERNELS)
 
 
+def component_names(kernels: Sequence[str]) -> List[str]:
+    """Kernels, numbered where one occurs more than once: ["lin", "lin", "log"] gives ["lin1", "lin2", "log"]."""
+    return [f"{n}{[*kernels[:i], n].count(n)}" if kernels.count(n) > 1 else n for i, n in enumerate(kernels)]
+
+
+def kernel_of(component: str) -> str:
+    """The kernel of a component: "lin2" gives "lin"."""
+    return component if component in KERNELS else component.rstrip("0123456789")
+
+
 def parse_value(text: object, name: str) -> Union[float, Learned]:
     """A number, ``learned`` or ``learned:START``."""
     if isinstance(text, Learned):
@@ -35,7 +45,8 @@ def parse_value(text: object, name: str) -> Union[float, Learned]:
 
 
 def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Learned]]]:
-    """Hyper-parameters by kernel: "log.p=2,rbf.gamma=0.1" gives {"log": {"p": 2.0}, "rbf": {"gamma": 0.1}}.
+    """Hyper-parameters by kernel or component: "log.p=2,rbf1.gamma=0.1" gives {"log": {"p": 2.0}, "rbf1": {"gamma":
+    0.1}}.
 
     Also takes mappings, flat ({"log.p": 2}) or nested ({"log": {"p": 2}}).
 
@@ -60,35 +71,42 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
             pairs.append((name.strip(), value))
     values: Dict[str, Dict[str, Union[float, Learned]]] = {}
     for name, value in pairs:
-        kernel, _, parameter = name.partition(".")
+        component, _, parameter = name.partition(".")
+        kernel = kernel_of(component)
         if kernel not in KERNELS:
-            raise ValueError(f"kernel parameter {name!r}: unknown kernel {kernel!r}; choose from {', '.join(KERNELS)}")
+            raise ValueError(
+                f"kernel parameter {name!r}: unknown kernel {component!r}; choose from {', '.join(KERNELS)}"
+            )
         known = [hyper.name for hyper in KERNELS[kernel].all_hyperparameters()]
         if parameter not in known:
-            choices = ", ".join(f"{kernel}.{other}" for other in known)
-            raise ValueError(f"unknown kernel parameter {name!r}; {kernel} has {choices}")
-        if parameter in values.get(kernel, {}):
+            choices = ", ".join(f"{component}.{other}" for other in known)
+            raise ValueError(f"unknown kernel parameter {name!r}; {component} has {choices}")
+        if parameter in values.get(component, {}):
             raise ValueError(f"kernel parameter {name!r} is given twice; give one value")
-        values.setdefault(kernel, {})[parameter] = parse_value(value, name)
+        values.setdefault(component, {})[parameter] = parse_value(value, name)
     return values
 
 
 def refuse_unused_parameters(kernels: KernelSpec, parameters: ParameterSpec) -> None:
     """
     Raises:
-        ValueError: a hyper-parameter of a kernel that the mixture doesn't have.
+        ValueError: a hyper-parameter of a kernel or component that the mixture doesn't have.
     """
     values, names = parse_parameters(parameters), parse_kernels(kernels)
-    for kernel in values.keys() - set(names):
-        [first, *_] = values[kernel]
+    for name in values.keys() - set(names) - set(component_names(names)):
+        [first, *_] = values[name]
+        what, remedy = (
+            ("kernel", f"add {name}") if name in KERNELS else ("component", f"give {kernel_of(name)}.{first}")
+        )
         raise ValueError(
-            f"kernel parameter '{kernel}.{first}' is of a kernel that kernels={kernels!r} lacks; leave it out, or add "
-            f"{kernel}"
+            f"kernel parameter '{name}.{first}' is of a {what} that kernels={kernels!r} lacks; leave it out, or "
+            f"{remedy}"
         )
 
 
 def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec = None) -> List[Kernel]:
-    """The components of a mixture, each a kernel of its own (learned hyper-parameters are not shared).
+    """The components of a mixture, each a kernel of its own (learned hyper-parameters are not shared). A component's
+    own value ("rbf2.gamma=10") wins over its kernel's ("rbf.gamma=1").
 
     All values are checked, those of kernels outside the mixture too: one mapping can serve several mixtures.
     """
@@ -96,5 +114,8 @@ def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec
     names = parse_kernels(kernels)
     for name in values.keys() - set(names):
         with torch.device("meta"):  # no memory for a kernel that is only checked
-            KERNELS[name](1 << 20, **values[name])  # a dimension that no value is too large for
-    return [KERNELS[name](embed_dim, **values.get(name, {})) for name in names]
+            KERNELS[kernel_of(name)](1 << 20, **values[name])  # a dimension that no value is too large for
+    return [
+        KERNELS[name](embed_dim, **{**values.get(name, {}), **values.get(component, {})})
+        for name, component in zip(names, component_names(names))
+    ]

@@ -13,7 +13,7 @@ from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.scores import fused_scores
 from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduct, Workspace, all_products
 from ..kernels import Kernel
-from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels
+from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import OutputLayer
 from .chunked_loss import LossPass, call_with
 
@@ -45,7 +45,8 @@ class GeneralizedSoftmax(OutputLayer):
         bias: whether every score has the word's bias beta_v added. Bounded kernels need it: without, rbf and wav
             can't give any word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
-        kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping.
+        kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping; ``"rbf2.gamma=10"`` of a
+            component alone, by its name in :meth:`component_names`.
         memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
             192 MiB on the CPU, 512 MiB on CUDA.
         latent_projection: give a single kernel tanh(C^T h), too: what a mixture has beside its components.
@@ -76,7 +77,9 @@ class GeneralizedSoftmax(OutputLayer):
     ):
         modules = build_kernels(kernels, embed_dim, kernel_params)
         kind = ",".join(kernel.name for kernel in modules)
-        settings = " ".join(sorted({kernel.extra_repr() for kernel in modules}))
+        described = [kernel.extra_repr() for kernel in modules]
+        own = len(set(described)) > len({kernel.name for kernel in modules})  # settings of components, not of kernels
+        settings = " ".join(described if own else sorted(set(described)))
         super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
         self.kernels = nn.ModuleList(modules)
         components = len(self.kernels)
@@ -123,8 +126,7 @@ class GeneralizedSoftmax(OutputLayer):
 
     def component_names(self) -> List[str]:
         """The components' kernels, numbered where one occurs more than once: lin1, lin2, log."""
-        names = [kernel.name for kernel in self.components()]
-        return [f"{n}{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+        return component_names([kernel.name for kernel in self.components()])
 
     def mixture_weights(self, features: Tensor) -> Tensor:
         """pi (Eq. 2): (..., d) to (..., K), at least float32, differentiable; ones for K = 1."""

@@ -328,6 +328,7 @@ def test_default_grids_are_valid_and_small():
 def test_grid_of_a_mixture():
     text = "rbf.gamma=0.1,1 log.p=2,4"
     assert parse_grid(text, "3xlin,log,rbf") == {"rbf.gamma": ["0.1", "1"], "log.p": ["2", "4"]}
+    assert parse_grid("rbf2.gamma=1,10", "2xrbf") == {"rbf2.gamma": ["1", "10"]}
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ MIXTURES = [
     (",".join(KERNELS), None, False),
     (",".join(KERNELS), ALL_LEARNED, True),
     ("2xlog,mog,pol", ALL_LEARNED, False),
+    ("2xrbf,3xlin", "rbf2.gamma=3,rbf1.scale=learned:2,lin1.scale=2,lin3.scale=4", False),
 ]
 LAYERS = [*((name, params, False) for name, params in EVERY), *MIXTURES]
-LAYER_IDS = [*ids(EVERY), *(f"{k}-{'untied' if u else 'tied'}{'-learned' if p else ''}" for k, p, u in MIXTURES)]
+LAYER_IDS = [*ids(EVERY), *(f"{k}-{'untied' if u else 'tied'}{'-settings' if p else ''}" for k, p, u in MIXTURES)]
 SOME = [("lin", None, False), ("log", "log.p=1.5", False), ("3xlin,log", None, False), ("lin,rbf,mog", None, True)]
 
 

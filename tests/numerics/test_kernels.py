@@ -319,6 +319,24 @@ def test_parameter_spec(spec):
     assert parse_parameters(spec) == {"log": {"p": 3.0}, "rbf": {"gamma": Learned(0.5)}}
 
 
+def test_parameters_of_a_component():
+    """They win over their kernel's; names are those of component_names."""
+    layer = GeneralizedSoftmax(
+        DIM, 5, "2xrbf,lin", kernel_params="rbf2.gamma=10,rbf.gamma=0.5,rbf1.scale=3,lin.scale=2"
+    )
+    values = [[kernel.value(name) for name in ("gamma", "scale")] for kernel in layer.kernels[:2]]
+    assert values == [[0.5, 3], [10, 1]] and layer.kernels[2].value("scale") == 2
+    swapped = GeneralizedSoftmax(
+        DIM, 5, "2xrbf,lin", kernel_params="rbf1.gamma=10,rbf.gamma=0.5,rbf2.scale=3,lin.scale=2"
+    )
+    assert swapped.settings != layer.settings
+    for wrong in ("lin1.scale=2", "rbf3.scale=2", "rbf0.scale=2"):
+        with pytest.raises(
+            ValueError, match=f"'{wrong[:-2]}' is of a component .* leave it out, or give {wrong[:3]}.scale"
+        ):
+            refuse_unused_parameters("2xrbf,lin", wrong)
+
+
 @pytest.mark.parametrize("spec", [None, "", {}])
 def test_no_parameters(spec):
     assert parse_parameters(spec) == {}
@@ -344,6 +362,10 @@ def test_parameters_of_kernels_outside_the_mixture_are_allowed():
         ("1.5xlin", None, DIM, ["1.5xlin", "3xlin,log"]),
         ("lin log", None, DIM, ["lin log", "3xlin,log"]),
         ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
+        ("2xlog", "log2.q=2", DIM, ["log2.q", "log2.p", "log2.gamma"]),
+        ("2xrbf", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
+        ("lin", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
+        ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
         ("log", "foo.p=2", DIM, ["foo", *KERNELS]),
         ("log", "p=2", DIM, ["p", *KERNELS]),
         ("log", {"log": 2}, DIM, ["log", "log.p"]),

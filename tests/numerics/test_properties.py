@@ -18,7 +18,7 @@ from fairseq_kernels.analysis.training_log import read_record
 from fairseq_kernels.experiments.profiles import option_value
 from fairseq_kernels.kernels import Learned
 from fairseq_kernels.kernels.base import DOMAINS
-from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters
+from fairseq_kernels.kernels.spec import build_kernels, kernel_of, parse_kernels, parse_parameters
 
 SPACE = st.sampled_from(["", " ", "  "])
 NAMES = st.sampled_from(sorted(KERNELS))
@@ -109,7 +109,7 @@ def test_any_kernels(text):
 @example("pol.p=1e309")
 def test_any_hyperparameters(text):
     try:
-        kernels = [kernel for name in parse_parameters(text) for kernel in build_kernels(name, 6, text)]
+        kernels = [kernel for name in parse_parameters(text) for kernel in build_kernels(kernel_of(name), 6, text)]
     except ValueError as error:
         assert str(error) and "\n" not in str(error)
     else:
