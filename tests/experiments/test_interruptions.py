@@ -149,11 +149,13 @@ def test_report_killed(uninterrupted, tmp_path, monkeypatch):
         assert process.poll() is None
     process.kill()
     process.wait()
+    left = list((tmp_path / "killed").glob("*.part"))
     for name in ("whole", "killed"):
         monkeypatch.setattr(sys, "argv", ["report.sh", "--results", str(tmp_path / name)])
         report.main()
     for name in ("report.md", "report.html"):
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert len(left) <= 1 and list((tmp_path / "killed").glob("*.part")) == left
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
