@@ -95,9 +95,8 @@ def refuse_unused_parameters(kernels: KernelSpec, parameters: ParameterSpec) -> 
     values, names = parse_parameters(parameters), parse_kernels(kernels)
     for name in values.keys() - set(names) - set(component_names(names)):
         [first, *_] = values[name]
-        what, remedy = (
-            ("kernel", f"add {name}") if name in KERNELS else ("component", f"give {kernel_of(name)}.{first}")
-        )
+        kernel = kernel_of(name)
+        what, remedy = ("component", f"give {kernel}.{first}") if kernel in names else ("kernel", f"add {kernel}")
         raise ValueError(
             f"kernel parameter '{name}.{first}' is of a {what} that kernels={kernels!r} lacks; leave it out, or "
             f"{remedy}"

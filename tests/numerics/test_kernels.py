@@ -335,6 +335,8 @@ def test_parameters_of_a_component():
             ValueError, match=f"'{wrong[:-2]}' is of a component .* leave it out, or give {wrong[:3]}.scale"
         ):
             refuse_unused_parameters("2xrbf,lin", wrong)
+    with pytest.raises(ValueError, match="'rbf2.gamma' is of a kernel .* leave it out, or add rbf$"):
+        refuse_unused_parameters("lin", "rbf2.gamma=1")
 
 
 @pytest.mark.parametrize("spec", [None, "", {}])
