@@ -103,7 +103,7 @@ class KerBSoftmax(OutputLayer):
         if self.allocation is None:
             for name in [name for name in state_dict if name.startswith(averages)]:
                 del state_dict[name]
-        else:
+        elif f"{prefix}sense_word" in state_dict:  # it is KerBS' state
             for name, start in self.allocation.state_dict(prefix=averages).items():
                 state_dict.setdefault(name, start)
 

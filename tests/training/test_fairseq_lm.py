@@ -353,6 +353,16 @@ def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path
         assert other.code and "by --finetune-from-model a training may begin" in other.err, other.text[-2000:]
 
 
+def test_kerbs_from_another_output_layer_starts_its_averages(mixture_lm, lm_data, tmp_path):
+    """The log doesn't say that they were in the checkpoint."""
+    kerbs = ("--output-layer", "kerbs", "--senses", "1x", "--kerbs-reallocate-every", 4, "--max-update", 1, "--lr", 0)
+    options = (*kerbs, "--criterion", "kerbs_cross_entropy")
+    result = fairseq(*lm_training(lm_data, tmp_path, *options, "--finetune-from-model", mixture_lm.last))
+    [line] = [line for line in result.text.splitlines() if "output layer: from the checkpoint" in line]
+    taken, start_values, _ = line.split("; ")
+    assert "allocation" not in taken and "allocation" in start_values and "sense_word" in start_values
+
+
 # decoding
 
 
