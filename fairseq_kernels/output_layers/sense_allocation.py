@@ -86,7 +86,8 @@ class SenseAllocation(nn.Module):
         buffers = dict(self._buffers)
         super()._apply(function, recurse)
         for name, buffer in buffers.items():  # .half() is for parameters: counts need their digits
-            self._buffers[name] = buffer.to(self._buffers[name].device)
+            there = self._buffers[name]
+            self._buffers[name] = there.to(buffer.dtype) if buffer.is_meta else buffer.to(there.device)
         return self
 
     def _load_from_state_dict(self, *args):

@@ -317,7 +317,7 @@ BUGS = [
         KERBS.format("does_not_count")),
     Bug(LAYERS + "sense_allocation.py", "if num_updates <= last:", "if num_updates < last:", KERBS.format("micro")),
     Bug(LAYERS + "sense_allocation.py", "distributed.all_reduce(together)", "pass", KERBS.format("two_processes")),
-    Bug(LAYERS + "sense_allocation.py", "self._buffers[name] = buffer.to(self._buffers[name].device)", "pass",
+    Bug(LAYERS + "sense_allocation.py", "buffer.to(there.device)", "there",
         KERBS.format("half_precision")),
     Bug(LAYERS + "spherical.py", "if smoothing:", "if False:", SPHERICAL.format("smoothing_is_refused")),
     Bug(LAYERS + "spherical.py", "float(self.function.zero_is_flat)", "0.0", SPHERICAL.format("can_learn")),

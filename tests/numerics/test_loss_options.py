@@ -5,7 +5,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
-from fairseq_kernels import GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
+from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
 
 DIM, WORDS = 6, 9
 LAYERS = {
@@ -15,6 +15,7 @@ LAYERS = {
     "taylor": lambda: TaylorSoftmax(DIM, WORDS),
     "spherical": lambda: SphericalSoftmax(DIM, WORDS),
     "kerbs": lambda: KerBSoftmax(DIM, WORDS, bias=True, theta=0.5),
+    "kerbs, allocation": lambda: KerBSoftmax(DIM, WORDS, bias=True, allocation=AllocationSettings()),
 }
 
 

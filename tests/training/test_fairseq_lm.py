@@ -353,14 +353,20 @@ def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path
         assert other.code and "by --finetune-from-model a training may begin" in other.err, other.text[-2000:]
 
 
-def test_kerbs_from_another_output_layer_starts_its_averages(mixture_lm, lm_data, tmp_path):
-    """The log doesn't say that they were in the checkpoint."""
-    kerbs = ("--output-layer", "kerbs", "--senses", "1x", "--kerbs-reallocate-every", 4, "--max-update", 1, "--lr", 0)
-    options = (*kerbs, "--criterion", "kerbs_cross_entropy")
-    result = fairseq(*lm_training(lm_data, tmp_path, *options, "--finetune-from-model", mixture_lm.last))
-    [line] = [line for line in result.text.splitlines() if "output layer: from the checkpoint" in line]
-    taken, start_values, _ = line.split("; ")
-    assert "allocation" not in taken and "allocation" in start_values and "sense_word" in start_values
+def test_kerbs_and_other_layers_start_from_each_other(mixture_lm, lm_data, tmp_path):
+    """The LSTM is taken; senses are more than words, so the matrix starts anew. No averages are said to be taken."""
+    begin = ("--max-update", 1, "--lr", 0)
+    kerbs = ("--output-layer", "kerbs", "--criterion", "kerbs_cross_entropy", "--kerbs-reallocate-every", 4)
+    there = fairseq(*lm_training(lm_data, tmp_path / "kerbs", *kerbs, *begin, "--finetune-from-model", mixture_lm.last))
+    back = fairseq(*lm_training(lm_data, tmp_path / "lin", "--kernels", "lin", *begin,
+                                "--finetune-from-model", tmp_path / "kerbs" / "checkpoint_last.pt"))  # fmt: skip
+    for result, start_values in ((there, "allocation.usage"), (back, "weight")):
+        [line] = [line for line in result.text.splitlines() if "output layer: from the checkpoint" in line]
+        taken, anew, _ = line.split("; ")
+        assert "weight" not in taken and "allocation" not in taken and start_values in anew
+    folders = (mixture_lm.folder, tmp_path / "kerbs", tmp_path / "lin")
+    lstm = [parameters(folder)["decoder.lstm.weight_ih_l0"] for folder in folders]
+    assert lstm[0].equal(lstm[1]) and lstm[0].equal(lstm[2])
 
 
 # decoding
