@@ -130,6 +130,8 @@ class KernelModel:
     def take_what_fits(self, state_dict, saved, own, prefix: str) -> None:
         """Makes of the parameters ``saved`` of another output layer those of ``own``."""
         fitting = {key for key in saved & set(own) if state_dict[key].shape == own[key].shape}
+        if not self.finetuned:  # a training doesn't go on with another matrix: torch refuses one of another shape
+            fitting |= {f"{prefix}weight"} & saved
         for key in saved - set(own):
             del state_dict[key]
         state_dict.update({key: own[key] for key in set(own) - fitting})

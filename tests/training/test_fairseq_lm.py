@@ -338,6 +338,13 @@ def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
     assert logged(result, "valid")[-1]["loss"] == pytest.approx(expected, abs=1e-3)
 
 
+def test_senses_dont_go_on_from_a_stock_matrix(stock_lm, lm_data, tmp_path):
+    """They are more than its words; a finetuning would start them anew."""
+    kerbs = ("--output-layer", "kerbs", "--criterion", "kerbs_cross_entropy", "--restore-file", stock_lm.last)
+    refused = start("train", *lm_training(lm_data, tmp_path, *kerbs)[1:]).wait()
+    assert refused.code and "is another one" in refused.err, refused.text[-2000:]
+
+
 def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):
     """2xlin,log gives 2xlin its matrix and bias, C and M of other sizes start anew. Without --finetune-from-model other
     kernels refuse a checkpoint, that of a finetuning too."""
