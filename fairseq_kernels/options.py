@@ -3,11 +3,13 @@
 import math
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import Optional
 
 from fairseq import options
 
 from .compat import evaluated
 from .errors import mistake, short_errors
+from .layer_names import CRITERIONS
 
 fairseq_parse = options.parse_args_and_arch
 # fairseq takes any number, and ends in an error that names no option, or in a training of nothing
@@ -37,6 +39,7 @@ def parse_args_and_arch(parser: ArgumentParser, *args, **how):
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     check_numbers(args)
     check_betas(getattr(args, "adam_betas", None))
+    check_criterion(getattr(args, "arch", None), getattr(args, "criterion", None))
     return parsed
 
 
@@ -51,6 +54,19 @@ def check_numbers(args: Namespace) -> None:
             if isinstance(number, (int, float)) and not least <= number <= most:  # nan is in no bounds
                 near = f"{least} or more" if number < least else f"at most {most}" if number > most else "a number"
                 raise mistake(f"--{name.replace('_', '-')} {number} is not allowed: give {near}")
+
+
+def check_criterion(arch: Optional[str], criterion: Optional[str]) -> None:
+    """
+    Raises:
+        SystemExit: one line: the criterion is for an adaptive softmax, which kernel models have none of. fairseq would
+            ask for another ``--ddp-backend``.
+    """
+    if criterion == "adaptive_loss" and str(arch).startswith("kernel_"):
+        raise mistake(
+            f"--criterion adaptive_loss doesn't fit --arch {arch}, which has no adaptive softmax; give --criterion "
+            f"{CRITERIONS['kernels']}"
+        )
 
 
 def check_betas(given) -> None:

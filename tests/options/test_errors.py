@@ -30,6 +30,7 @@ OPTIONS = {
     "residuals": (("--residuals",), ["--residuals", "lstm_lm"]),
     "attention": (("--decoder-attention", 1), ["--decoder-attention 1"]),
     "adaptive softmax": (("--adaptive-softmax-cutoff", "5,10"), ["--adaptive-softmax-cutoff"]),
+    "adaptive loss": (("--criterion", "adaptive_loss"), ["--criterion adaptive_loss", "--arch kernel_lstm_lm"]),
     "sharing of unlike sizes": (
         ("--share-decoder-input-output-embed", "--decoder-out-embed-dim", 8),
         ["sharing", "16", "8"],
