@@ -78,6 +78,8 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
         raise mistake(f"{data} not found, which {index.name} is of; {AGAIN}")
     if lengths.min() < 0 or (starts[1:] != ends[:-1]).any() or data.stat().st_size != ends[-1]:
         raise mistake(f"{data} is damaged, or not of {index.name}; {AGAIN}")
+    if not ends[-1]:
+        raise mistake(f"{data} has no words; {AGAIN}")
     most = int(np.memmap(data, numbers, "r").max())
     if dictionary is not None and most >= len(dictionary):
         raise mistake(

@@ -36,8 +36,8 @@ def load_verdicts(folder: Path, results: Sequence[Results]) -> List[Chapter]:
     table = pandas.DataFrame(lines, columns=["claim", "verdict", "reason", "here", "the paper"])
     note = (
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
-        "from rho=0.001), in square brackets their 95 % intervals; the tables have the rest. Where no row has two seeds, "
-        "BLEU alone is tested, by a bootstrap over sentences where the translations are there."
+        "from rho=0.001), in square brackets their 95 % intervals; the tables have the rest. Where no row has two "
+        "seeds, BLEU alone is tested, by a bootstrap over sentences where the translations are there."
     )
     return [Chapter(VERDICTS, "What holds of the papers' claims", "", note, [Part("", [table])])]
 

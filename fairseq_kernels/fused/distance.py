@@ -99,8 +99,10 @@ class Logarithm(PowerFunction):
         PowerFunction.save_learned(ctx, p, gamma, distance)
         if p == 2 and not isinstance(p, Tensor):
             width = number(gamma)
-            ctx.slope, ctx.factor = (distance if width == 1 else distance.mul_(width)).add_(1).reciprocal_(), 2 * width
-            return ctx.slope.log()
+            scaled = distance if width == 1 else distance.mul_(width)
+            score = scaled.log1p().neg_() if width < 0.01 else None  # 1 + x has few digits of a small x
+            ctx.slope, ctx.factor = scaled.add_(1).reciprocal_(), 2 * width
+            return ctx.slope.log() if score is None else score
         log_power, inverse = PowerFunction.log_power_and_inverse(number(p), number(gamma), distance)
         score = F.softplus(log_power, threshold=40.0).neg_()
         ctx.slope, ctx.factor = inverse.mul_(log_power.sigmoid_()), number(p)

@@ -54,6 +54,7 @@ class Domain:
 
 
 SMALLEST, LARGEST = 1e-12, 1e10  # beyond them float32 keeps no digit of some scores or gradients
+MOST_OF_1 = 0.9999995  # no value learned of "unit" gets beyond it
 DOMAINS: Dict[str, Domain] = {
     "real": Domain(
         "a finite number, at most 1e10 in size", lambda x: abs(x) <= LARGEST, lambda x: x, lambda t: t * 1.0
@@ -63,8 +64,8 @@ DOMAINS: Dict[str, Domain] = {
     "unit": Domain(
         "a number between 0 and 1, at most 0.999999",  # of larger ones 1 - x has no digits in float32
         lambda x: 0 < x <= 0.999999,
-        lambda x: math.log(x / (1 - x)),
-        torch.sigmoid,
+        lambda x: math.log(x / (MOST_OF_1 - x)),
+        lambda t: MOST_OF_1 * torch.sigmoid(t),
     ),
     "count": Domain(
         "an integer >= 1, at most 1000", lambda x: 1 <= x <= 1000 and float(x).is_integer(), can_be_learned=False
@@ -119,17 +120,19 @@ class Kernel(nn.Module):
             A subclass does not inherit it: it would compute another formula.
 
     Raises:
-        ValueError: a value outside its domain, or ``embed_dim`` too small for the kernel.
+        ValueError: a value outside its domain, a hyper-parameter that the kernel hasn't, or ``embed_dim`` too small
+            for it.
     """
 
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
     fused: Optional[Any] = None
-    formula_buffers = 8  # (n, V) tensors, about, that autograd holds of the formula
+    formula_buffers = 8  # (n, V) tensors, about, that autograd holds of the formula; not inherited either
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.fused = cls.__dict__.get("fused")
+        cls.formula_buffers = cls.__dict__.get("formula_buffers", Kernel.formula_buffers)
 
     def __init__(self, embed_dim: int, **values):
         super().__init__()
@@ -138,6 +141,8 @@ class Kernel(nn.Module):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"kernel {self.name} has the hyper-parameter {name!r} twice (every kernel has scale)")
+        for name in values.keys() - set(names):
+            raise ValueError(f"kernel {self.name} has no hyper-parameter {name!r}; it has {', '.join(names)}")
         self._fixed: Dict[str, Number] = {}
         self._real = nn.ParameterDict()  # the learned ones, on their domain's real line
         self._starts: Dict[str, float] = {}  # there, too

@@ -26,8 +26,9 @@ def component_names(kernels: Sequence[str]) -> List[str]:
 
 
 def kernel_of(component: str) -> str:
-    """The kernel of a component: "lin2" gives "lin"."""
-    return component if component in KERNELS else component.rstrip("0123456789")
+    """The kernel of a component: "lin2" gives "lin"; a kernel's own name may end with digits, too."""
+    shorter = [component[:end] for end in range(len(component), 0, -1) if component[end:].isdigit()]
+    return next((name for name in (component, *shorter) if name in KERNELS), component.rstrip("0123456789"))
 
 
 def parse_value(text: object, name: str) -> Union[float, Learned]:

@@ -27,6 +27,11 @@ def check_integer(name: str, value, least: int = 1) -> None:
         raise ValueError(f"{name}={value} is not allowed: it must be an integer >= {least}")
 
 
+def finite(bias: Tensor) -> Tensor:
+    """A bias of -inf, which bars a word, as half of the least number: the gradient of logaddexp(-inf, -inf) is NaN."""
+    return bias.clamp_min(torch.finfo(bias.dtype).min / 2)
+
+
 class Tokens(NamedTuple):
     """The tokens that count, in the precision of the computation."""
 
@@ -181,6 +186,9 @@ class OutputLayer(nn.Module):
         with torch.no_grad():
             self.bias.copy_(self.prior_bias(smoothed / smoothed.sum()))
 
+    def __getstate__(self):
+        return {**vars(self), "_cached": None}  # copies and files need not have what decoding has computed
+
     def train(self, mode: bool = True):
         """As ``nn.Module.train``; drops what decoding has cached: ``.data`` may have been written (fp16 training)."""
         self._cached = None
@@ -272,8 +280,8 @@ class OutputLayer(nn.Module):
             (..., K); of a single kernel ``correct`` (...), whether the target is the most probable word.
 
         Raises:
-            ValueError: shapes that don't fit, a target that is no word or no integer, epsilon outside [0, 1), another
-                reduction.
+            ValueError: shapes that don't fit, a target that is no integer or no word (on CUDA the latter ends in the
+                device's own error), epsilon outside [0, 1), another reduction.
         """
         eager = torch.compiler.disable(self._eager_nll) if torch.compiler.is_compiling() else self._eager_nll
         arguments = features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics

@@ -94,11 +94,20 @@ class WithLayer(nn.Module):
 
 
 def call_with(layer, parameters: Dict[str, Tensor], function: Callable, *arguments):
-    """``function(*arguments)``, for which the layer has these tensors in the place of its parameters."""
+    """``function(*arguments)``, for which the layer has these tensors in the place of its parameters, also of one that
+    several of its modules share."""
     if not parameters:
         return function(*arguments)
-    named = {f"layer.{name}": parameter for name, parameter in parameters.items()}
-    return torch.func.functional_call(WithLayer(layer), named, (function, *arguments))
+    own = dict(layer.named_parameters())
+    instead = {id(own[name]): tensor for name, tensor in parameters.items()}
+    # torch's own way with what is shared does not give a module that is there twice its parameters back
+    named = {
+        f"layer.{prefix}.{name}" if prefix else f"layer.{name}": instead[id(parameter)]
+        for prefix, module in layer.named_modules()
+        for name, parameter in module._parameters.items()
+        if id(parameter) in instead
+    }
+    return torch.func.functional_call(WithLayer(layer), named, (function, *arguments), tie_weights=False)
 
 
 class ChunkedLoss(Function):
@@ -162,6 +171,8 @@ class LossOptions(NamedTuple):
 def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
     """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
     features, target, token_weight, _, product_dtype = tokens
-    options = LossOptions(epsilon, summed, torch.is_grad_enabled(), product_dtype)
+    parameters = list(layer.parameters())
+    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
+    options = LossOptions(epsilon, summed, learning, product_dtype)
     metrics: Metrics = {}
-    return ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *layer.parameters()), metrics
+    return ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *parameters), metrics

@@ -14,7 +14,7 @@ from ..fused.scores import fused_scores
 from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduct, Workspace, all_products
 from ..kernels import Kernel
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
-from .base import OutputLayer
+from .base import OutputLayer, finite
 from .chunked_loss import LossPass, call_with
 
 CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
@@ -203,6 +203,8 @@ class GeneralizedSoftmax(OutputLayer):
         token_factors: Optional[List[List[Tensor]]] = [[] for _ in self.kernels] if fused else None
         scores, log_pi = self.component_scores(features, shared, multiply, torch.matmul, token_factors)
         bias = None if self.bias is None else self.bias.to(features.dtype)
+        if bias is not None and len(scores) > 1:
+            bias = finite(bias)
 
         def log_joint(k: int) -> Tensor:
             """log pi_k p_k(v)"""

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..fused.distance import TINY  # keeps the norms' gradients finite at the origin
+from ..fused.distance import TINY  # keeps quotients by norms finite at the origin
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.scores import times_written
 from ..fused.word_product import Workspace
-from .base import OutputLayer, check_integer
+from .base import OutputLayer, check_integer, finite
 from .chunked_loss import LossPass, Metrics
-from .kerbs_kernel import bayesian_kernel, clamped, divisor, switch
+from .kerbs_kernel import LIMIT, bayesian_kernel, clamped, divisor, switch
 from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
@@ -72,8 +72,8 @@ class KerBSoftmax(OutputLayer):
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
         senses = 3 * self.vocab_size if senses is None else senses
         check_integer("senses", senses, num_embeddings)  # one a word at least
-        if not math.isfinite(theta):
-            raise ValueError(f"theta={theta} is not allowed: give a finite number")
+        if not -LIMIT <= theta <= LIMIT:
+            raise ValueError(f"theta={theta:g} is not allowed: give a finite number, from {-LIMIT:g} to {LIMIT:g}")
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
@@ -131,7 +131,7 @@ class KerBSoftmax(OutputLayer):
         return self.num_senses, self.embed_dim
 
     def prior_bias(self, prior):
-        return (prior / torch.bincount(self.sense_word.cpu(), minlength=self.vocab_size)).log()
+        return (prior / torch.bincount(self.sense_word.to(prior.device), minlength=self.vocab_size)).log()
 
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
@@ -151,7 +151,7 @@ class KerBSoftmax(OutputLayer):
         """K_theta(h, w_s), and the word's bias: (N, d) to (N, S), differentiable."""
         weight = self.weight.to(features.dtype)
         scores = self.kernel(features @ weight.T, norm(features), norm(weight).T, self.theta)
-        return scores if self.bias is None else scores + self.bias.to(features.dtype)[self.sense_word]
+        return scores if self.bias is None else scores + finite(self.bias.to(features.dtype))[self.sense_word]
 
     def scores_of(self, features: Tensor, senses: Tensor, vectors: Tensor) -> Tensor:
         """K_theta of each context vector (..., d) and senses of its own (..., M), whose vectors are (..., M, d)."""
@@ -202,7 +202,8 @@ class KerBSoftmax(OutputLayer):
 
     def set_num_updates(self, num_updates: int) -> None:
         """Says how many updates were made, which is when senses may move: fairseq calls it before every batch, a loop
-        of your own must."""
+        of your own must. Under DDP with several batches an update, that loop needs ``no_sync()`` or
+        ``broadcast_buffers=False``, else the first process's counts overwrite the others'."""
         if self.training and self.allocation is not None:
             self.allocation.update(self, num_updates)
 

@@ -140,7 +140,7 @@ class SenseAllocation(nn.Module):
             own = (layer.sense_word == word).nonzero().squeeze(1)
             model = own[self.usage[own].argmax()]
             vector = layer.weight[model]
-            noise = torch.randn(vector.shape, generator=generator).to(vector)
+            noise = torch.randn(vector.shape, generator=generator, device="cpu").to(vector)
             layer.weight[sense] = vector + self.settings.noise * vector.std(unbiased=len(vector) > 1) * noise
             if layer.theta is not None:
                 layer.theta[sense] = layer.theta[model]

@@ -6,6 +6,10 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from ..kernels.base import LARGEST, SMALLEST
+
+WITHIN = f", from {SMALLEST:g} to {LARGEST:g}"
+
 
 class SphericalFunction:
     """A loss of the family, and the distribution that its outputs o stand for.
@@ -62,8 +66,8 @@ class Spherical(SphericalFunction):
     zero_is_flat = True
 
     def __init__(self, epsilon: float = 0.0198):
-        if not 0 < epsilon < math.inf:
-            raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0, such as 0.0198")
+        if not SMALLEST <= epsilon <= LARGEST:
+            raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0{WITHIN}, such as 0.0198")
         self.epsilon, self.settings = float(epsilon), f"epsilon={epsilon:g}"
 
     def numerator(self, output):
@@ -99,7 +103,7 @@ class SoftmaxBound(SphericalFunction):
     """An upper bound of the log-softmax loss (Bouchard 2007; section 2), its alpha at the optimum; p is softmax(o).
 
     Args:
-        xi: the bound's parameter, > 0, the same for all examples; None: the tightest one of each example.
+        xi: the bound's parameter, from 1e-12 to 1e10, the same for all examples; None: each example's tightest.
 
     Raises:
         ValueError: another ``xi``.
@@ -109,8 +113,10 @@ class SoftmaxBound(SphericalFunction):
     loss_is_nll = False
 
     def __init__(self, xi: Optional[float] = None):
-        if xi is not None and not 0 < xi < math.inf:
-            raise ValueError(f"xi={xi:g} is not allowed: it must be a number > 0, or None for the tightest bound")
+        if xi is not None and not SMALLEST <= xi <= LARGEST:
+            raise ValueError(
+                f"xi={xi:g} is not allowed: it must be a number > 0{WITHIN}, or None for the tightest bound"
+            )
         self.xi, self.settings = xi, "" if xi is None else f"xi={xi:g}"
 
     def log_probabilities(self, outputs):
@@ -123,10 +129,11 @@ class SoftmaxBound(SphericalFunction):
                 xi = tightest_xi(spread / words, words)
         else:
             xi = torch.full_like(output, self.xi)
-        curvature = torch.tanh(xi / 2) / (4 * xi)  # lambda(xi)
-        # V (log(1 + e^xi) - xi / 2 - lambda xi^2), by way of log(1 + e^xi) = xi + log1p(e^-xi)
-        level = words * (torch.log1p(torch.exp(-xi)) + xi / 2 - curvature * xi.square())
-        return level - (words - 2) ** 2 / (16 * words * curvature) + total / words + spread * curvature - output
+        tanh, gap = torch.tanh(xi / 2), 2 / (xi.exp() + 1)  # the latter is 1 - tanh
+        # V (log(1 + e^xi) - xi / 2 - lambda xi^2) - (V - 2)^2 / (16 V lambda), lambda(xi) = tanh / 4 xi: the terms of
+        # size V cancel
+        level = words * torch.log1p(torch.exp(-xi)) + xi * ((1 - 1 / words) - words * gap.square() / 4) / tanh
+        return level + total / words + spread * tanh / (4 * xi) - output
 
     def prior_output(self, prior):
         return prior.log()

@@ -494,6 +494,14 @@ def test_rank_of_a_broken_model():
     assert layer.evaluate(features, target)[1].eq(9).all()
 
 
+def test_small_arguments_of_log_keep_their_digits():
+    double, single = (GeneralizedSoftmax(8, 50, "log", kernel_params="log.gamma=1e-4,log.scale=1e4") for _ in range(2))
+    double.double().load_state_dict(single.state_dict())
+    features, target = torch.randn(6, 8), torch.arange(6)
+    losses = single.nll(features, target).double(), double.nll(features.double(), target)
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
+
+
 # the registry
 
 
@@ -506,6 +514,8 @@ def test_register_kernel(monkeypatch):
             return products[0]
 
     assert registry["mat52"] is Matern and Matern.name == "mat52"
+    monkeypatch.setattr("fairseq_kernels.kernels.spec.KERNELS", registry)
+    assert [kernel.value("scale") for kernel in build_kernels("2xmat52", 4, "mat521.scale=3")] == [3, 1]
     assert register_kernel("mat52")(Matern) is Matern  # imported twice, under --user-dir
     with pytest.raises(ValueError, match="lin.*has this name already"):
         register_kernel("lin")(Matern)

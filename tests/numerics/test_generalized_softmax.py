@@ -6,6 +6,7 @@ import sys
 import pytest
 import reference
 import torch
+import torch.nn.functional as F
 from kernel_settings import EVERY, LEARNED, ids
 from layer_checks import Memory, gradcheck, gradients, inputs
 from torch import nn
@@ -341,10 +342,25 @@ def test_frozen_parts(frozen):
             torch.testing.assert_close(tensor.grad, wanted[name])
 
 
-def test_everything_frozen():
+def test_components_that_share_a_kernel():
+    """With one learned value: the plain formula's gradient, and it goes on being learned."""
+    layer = make("2xrbf", "rbf.gamma=learned")
+    layer.kernels[1] = layer.kernels[0]
+    gamma = layer.kernels[0]._real.gamma
+    features, target = inputs(layer)
+    for reduction in ("sum", "none"):
+        loss = layer.nll(features, target, reduction=reduction).sum()
+        plain = F.nll_loss(layer(features), target, reduction="sum")
+        torch.testing.assert_close(gradients(loss, features, layer), gradients(plain, features, layer))
+        assert layer.kernels[0]._real.gamma is gamma
+
+
+def test_everything_frozen(monkeypatch):
     layer = make("lin,log").requires_grad_(False)
     features, target = inputs(layer)
-    assert not layer.nll(features.detach(), target).requires_grad
+    with monkeypatch.context() as patched:  # nor is a gradient computed
+        patched.setattr(torch.autograd, "grad", None)
+        assert not layer.nll(features.detach(), target).requires_grad
     layer.nll(features, target).backward()
     assert features.grad.abs().sum() > 0
 

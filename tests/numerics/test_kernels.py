@@ -413,6 +413,11 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     assert "\n" not in str(error.value)
 
 
+def test_unknown_values_are_named():
+    with pytest.raises(ValueError, match="kernel rbf has no hyper-parameter 'gama'; it has gamma, scale"):
+        KERNELS["rbf"](DIM, gama=2.0)
+
+
 @pytest.mark.parametrize("limit", ["pol.p=1", "pol.p=1000", "pol.c=-1e10", "pol.c=1e10", "rbf.gamma=1e10",
                                    "wav.b=1e-12", "hpb.cap=0.999999"])  # fmt: skip
 def test_limits_themselves_are_allowed(limit):

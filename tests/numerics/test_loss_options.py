@@ -1,7 +1,12 @@
 """What users ask of a loss: means, weights, metrics, tying, torch.compile and torch.export; and clear refusals."""
 
+import copy
+import pickle
+import re
+
 import pytest
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import nn
 
@@ -291,9 +296,33 @@ def test_complex_features(layer):
         layer.nll(features + 1j, target)
 
 
-def test_theta_is_a_number():
-    with pytest.raises(ValueError, match="theta=nan is not allowed: give a finite number"):
-        KerBSoftmax(DIM, WORDS, theta=float("nan"))
+@pytest.mark.parametrize("theta", [float("nan"), 31, -1e300])
+def test_theta_is_a_number_that_can_learn(theta):
+    with pytest.raises(ValueError, match=re.escape(f"theta={theta:g} is not allowed: give a finite number, from -30")):
+        KerBSoftmax(DIM, WORDS, theta=theta)
+
+
+@pytest.mark.parametrize("layer", [GeneralizedSoftmax(DIM, WORDS, "lin,log").double(),
+                                   KerBSoftmax(DIM, WORDS, bias=True).double()], ids=["mixture", "kerbs"])  # fmt: skip
+def test_a_barred_word(layer):
+    """A bias of -inf: the word has probability 0, and forward the loss's gradients."""
+    features, target, _ = tokens()
+    barred = (int(target.max()) + 1) % WORDS
+    with torch.no_grad():
+        layer.bias[barred] = -torch.inf
+        assert layer(features).exp()[:, barred].max() == 0
+    target = torch.where(target == barred, (target + 1) % WORDS, target)
+    parts = [features.requires_grad_(), *layer.parameters()]
+    losses = layer.nll(features, target), F.nll_loss(layer(features), target, reduction="sum")
+    torch.testing.assert_close(*(torch.autograd.grad(loss, parts) for loss in losses), rtol=1e-9, atol=1e-9)
+
+
+def test_copies_have_nothing_cached():
+    layer = GeneralizedSoftmax(DIM, WORDS, "log").half().eval()
+    size = len(pickle.dumps(layer))
+    with torch.no_grad():
+        layer(tokens()[0])
+    assert len(pickle.dumps(layer)) == size and copy.deepcopy(layer)._cached is None
 
 
 def test_weights_of_another_shape(layer):

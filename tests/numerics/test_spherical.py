@@ -488,7 +488,15 @@ def test_the_tightest_bound_in_float32():
     torch.testing.assert_close(bound.double(), double.nll(features, target), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("xi", [0, -2.0, math.inf, math.nan])
+def test_the_tightest_bound_of_many_words_in_float32():
+    """Its terms of the size of V cancel."""
+    double, single = (SoftmaxBound(16, 30_000).to(dtype) for dtype in (torch.float64, torch.float32))
+    features, target = inputs(double)
+    losses = single.nll(features.float(), target).double(), double.nll(features, target)
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("xi", [0, -2.0, 1e-50, math.inf, math.nan])
 def test_wrong_xi(xi):
     with pytest.raises(ValueError, match=f"xi={xi:g} is not allowed.*> 0"):
         SoftmaxBound(4, 5, xi=xi)
@@ -704,7 +712,7 @@ def test_label_smoothing_is_refused(name):
     assert "label_smoothing=0.1 is not allowed" in said and "every word" in said and "\n" not in said
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan])
+@pytest.mark.parametrize("epsilon", [0, -1, 1e-50, math.inf, math.nan])
 def test_wrong_epsilon(epsilon):
     with pytest.raises(ValueError, match=f"epsilon={epsilon:g} is not allowed.*> 0"):
         SphericalSoftmax(4, 5, epsilon=epsilon)

@@ -136,6 +136,12 @@ def changed(name, place, byte):
     return change
 
 
+def no_words(folder):
+    index = (folder / "train.idx").read_bytes()
+    (folder / "train.idx").write_bytes(index[: HEADER.size] + bytes(len(index) - HEADER.size))
+    (folder / "train.bin").write_bytes(b"")
+
+
 WRONG_SPLITS = {
     "empty index": (put("train.idx", b""), "train.idx is damaged"),
     "index of noise": (put("train.idx", NOISE), "train.idx is damaged"),
@@ -144,6 +150,7 @@ WRONG_SPLITS = {
     "unknown type": (changed("train.idx", 17, 99), "train.idx is damaged"),
     "10^18 sentences": (changed("train.idx", 25, 13), "train.idx is damaged"),
     "a sentence's length": (changed("train.idx", 26, 77), "train.bin is damaged, or not of train.idx"),
+    "empty sentences": (no_words, "train.bin has no words"),
     "half the words": (cut("train.bin", 0.5), "train.bin is damaged, or not of train.idx"),
     "no sentences": (put("train.idx", HEADER.pack(b"MMIDIDX\x00\x00", 1, 8, 0)), "train.idx has no sentences"),
     "no words": (put("train.bin", b""), "train.bin is damaged, or not of train.idx"),
