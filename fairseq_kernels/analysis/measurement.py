@@ -98,8 +98,9 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-# for git status: all but what experiments write
+# for git status: all but what experiments write, and new files where they would be used
 OWN = ("--", ".", ":!results", ":!README.md", ":!configs/searched.yaml")
+NEW = ("--", "fairseq_kernels", "configs", ":!configs/searched.yaml")
 
 
 def commit() -> Optional[str]:
@@ -107,13 +108,17 @@ def commit() -> Optional[str]:
     root = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(root)]
     try:
-        head, changed = (
+        head, changed, new = (
             subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
-            for command in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno", *OWN])
+            for command in (
+                ["rev-parse", "--short=12", "HEAD"],
+                ["status", "--porcelain", "-uno", *OWN],
+                ["ls-files", "--others", "--exclude-standard", *NEW],
+            )
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head + ("+" if changed else "")
+    return head + ("+" if changed or new else "")
 
 
 def provenance(threads: Optional[int] = None) -> Dict:

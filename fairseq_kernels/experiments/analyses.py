@@ -86,7 +86,11 @@ def load_analysis(folder: Path, name: str) -> List[Chapter]:
     figures = data_frame(entries, load_table("table3"))
     parts = []
     for (profile, corpus), part_figures in figures.groupby(["profile", "corpus"]):
-        shown, commands = [analysis.table(part_figures)], "\n".join(unique(part_figures.command))
+        commands = "\n".join(unique(part_figures.command))
+        try:
+            shown = [analysis.table(part_figures)]
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder / name}.json has no figures as the scripts write them ({error!r})") from error
         parts.append(Part(title(corpus, profile), shown, marked_rows(part_figures), made(part_figures), commands))
     return [Chapter(name, *analysis[:3], parts)]
 

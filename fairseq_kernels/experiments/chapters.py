@@ -125,10 +125,11 @@ def cell(row: pandas.Series) -> str:
 
 
 def difference(row: pandas.Series) -> str:
-    """``-3.0 [-3.5, -2.6]``: from the baseline."""
-    digits = METRICS.get(row.metric, Metric("")).decimals
+    """``-3.0 [-3.5, -2.6]``: from the baseline; of relative metrics ``-4.8 % [-5.6, -4.2]``."""
+    metric = METRICS.get(row.metric, Metric(""))
+    digits, unit = (1, " %") if metric.relative else (metric.decimals, "")
     interval = f" [{row.difference_low:+.{digits}f}, {row.difference_high:+.{digits}f}]"
-    known = f"{row.difference:+.{digits}f}{interval if numpy.isfinite(row.difference_low) else ''}"
+    known = f"{row.difference:+.{digits}f}{unit}{interval if numpy.isfinite(row.difference_low) else ''}"
     return known if numpy.isfinite(row.difference) else ""
 
 
@@ -217,12 +218,17 @@ def comparisons(rows: pandas.DataFrame, count: int) -> List[str]:
     base, name, tested = first.baseline, label(rows), rows.adjusted.notna()
     if not tested.any():
         reason = "no row has two seeds that differ"
-        if METRICS[first.metric].test == "bootstrap":
+        if rows.deviation.notna().any():
+            reason = (
+                f"{base} has no finite figure" if pandas.isna(rows["mean"].get(base)) else "no other row was trained"
+            )
+        elif METRICS[first.metric].test == "bootstrap":
             reason += f", and {base}'s translations, or all others, are not in results/sentences"
         return [f"{name}: differences from {base} were not tested, as {reason}."]
     pooled, apart = rows[~rows.outlying].iloc[0], ", ".join(rows.index[rows.outlying])
     freedom = f"{pooled.freedom} degree{'' if pooled.freedom == 1 else 's'} of freedom"
-    how = f"t test with the pooled standard deviation {pooled.deviation:.2g}, {freedom}"
+    unit = " %, of logarithms" if METRICS[first.metric].relative else ""
+    how = f"t test with the pooled standard deviation {pooled.deviation:.2g}{unit}, {freedom}"
     how += f", but Welch's for {apart}, whose seeds differ more (F test, level {OUTLYING})" if apart else ""
     if rows.bootstrap.any():
         others = (tested & ~rows.bootstrap).any()

@@ -38,7 +38,7 @@ def config(run: Run) -> str:
 
 def add(path: Path, new: List[Dict], order: List[str]) -> None:
     """Puts figures into a results file in the place of older ones of the same run, split and metric (and baseline of
-    Table 4); ``order`` is the rows'."""
+    Table 4), and of all that an earlier training of the run has left; ``order`` is the rows'."""
     merge(path, new, KEY, order)
 
 
@@ -56,8 +56,15 @@ def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] 
         known = {**entry.get("provenance", {}), **entry}  # a figure has some of its key in its provenance
         return tuple(known.get(name) for name in key)
 
+    def training(entry):
+        return {name: value for name, value in entry.get("provenance", {}).items() if name != "analysis_commit"}
+
+    trainings = {values_of(entry)[: len(RUN_KEY)]: training(entry) for entry in new}
     with exclusive(path.parent):
-        merged = {values_of(entry): entry for entry in [*load(path), *new]}
+        old = [
+            entry for entry in load(path) if trainings.get(values_of(entry)[: len(RUN_KEY)]) in (None, training(entry))
+        ]
+        merged = {values_of(entry): entry for entry in [*old, *new]}
 
         def place(values):
             row = order.index(values[0]) if values[0] in order else len(order)

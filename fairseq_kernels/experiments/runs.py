@@ -125,7 +125,8 @@ class Run:
         return record
 
     def begin(self) -> Dict:
-        """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time.
+        """What the training was begun with: ``data``, ``arguments`` and ``commit``; written down the first time, and
+        again where nothing of a training is left.
 
         Raises:
             ValueError: the folder holds a run of other data or settings.
@@ -134,7 +135,7 @@ class Run:
         if start.is_file():
             begun = read_json(start, "data", "arguments", "commit")
             self.check(begun, "was begun on")
-        else:
+        if not start.is_file() or not any(self.folder.glob("checkpoint*.pt")):
             begun = {"data": self.corpus.fingerprint, "arguments": self.arguments(), "commit": commit()}
             write_json(start, begun)
         return begun
@@ -207,6 +208,8 @@ class Run:
         ]
         threads = os.environ.get("OMP_NUM_THREADS", "")
         origin = provenance(int(threads) if threads.isdecimal() else None)
+        if origin["commit"] != begun["commit"]:  # it was trained on, or evaluated, by other code
+            origin["analysis_commit"] = origin["commit"]
         origin.update(begun, updates=max(valid["loss"]))
         last = load(self.folder / "checkpoint_last.pt")  # knows how long it took in all, interruptions left out
         origin["seconds"] = round(float(last["extra_state"]["previous_training_time"]), 1)

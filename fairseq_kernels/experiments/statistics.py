@@ -52,6 +52,18 @@ def summarise(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFram
     return rows
 
 
+def summarise_logarithms(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFrame:
+    """:func:`summarise` of the values' logarithms: ``mean``, ``low`` and ``high`` are of the geometric mean,
+    differences and ``deviation`` in percent."""
+    with numpy.errstate(all="ignore"):
+        rows = summarise(measured.assign(value=numpy.log(measured.value)), baseline)
+    ends = ["mean", "low", "high"]
+    rows[ends] = numpy.exp(rows[ends])
+    percent = ["difference", "difference_low", "difference_high", "deviation"]
+    rows[percent] = 100 * numpy.expm1(rows[percent])
+    return rows
+
+
 def quantile(freedom: pandas.Series) -> numpy.ndarray:
     """Of Student's t, for the intervals' ends."""
     return stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
@@ -79,14 +91,15 @@ def holm(p: pandas.Series) -> pandas.Series:
 
 
 def paired_bootstrap(systems: Dict[str, numpy.ndarray]) -> pandas.DataFrame:
-    """Koehn's (2004) paired bootstrap over sentences of the differences in tokenised BLEU from the first system, as
-    sacreBLEU's, with 1,000 samples. It says nothing of another seed's training.
+    """Koehn's (2004) paired bootstrap over sentences of the differences in tokenised BLEU from the first system, with
+    sacreBLEU's 1,000 samples. It says nothing of another seed's training.
 
     Args:
         systems: (sentences, 6) counts of each, as :func:`bleu.sentence_counts` has them.
 
     Returns:
-        A line for each other system: ``p``, and the 95 % interval's ends, ``difference_low`` and ``difference_high``.
+        A line for each other system: ``p``, of differences as large in either direction (sacreBLEU's counts those in
+        one, and so is about half of it), and the 95 % interval's ends, ``difference_low`` and ``difference_high``.
 
     Raises:
         ValueError: the systems' references aren't the same.
@@ -101,8 +114,8 @@ def paired_bootstrap(systems: Dict[str, numpy.ndarray]) -> pandas.DataFrame:
     rows = {}
     for name in others:
         differences = numpy.subtract(scores[name], scores[base])
-        observed, sizes = abs(bleu(systems[name]) - bleu(systems[base])), abs(differences)
-        beyond = (sizes - sizes.mean() > observed).sum()
+        observed = abs(bleu(systems[name]) - bleu(systems[base]))
+        beyond = (abs(differences - differences.mean()) >= observed).sum()
         low, high = numpy.quantile(differences, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         rows[name] = (beyond + 1) / (len(samples) + 1), low, high
     return pandas.DataFrame.from_dict(rows, orient="index", columns=["p", "difference_low", "difference_high"])

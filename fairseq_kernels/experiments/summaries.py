@@ -19,15 +19,17 @@ from .searched import SEARCHED, row_options
 
 
 class Metric(NamedTuple):
-    """What a reader calls it, how it is rounded, and how rows are compared in it."""
+    """What a reader calls it, how it is rounded, and how rows are compared in it; ``relative``: by their logarithms, as
+    the spread of seeds grows with the value."""
 
     label: str
     decimals: int = 3
     test: str = ""
+    relative: bool = False
 
 
 METRICS = {  # in the columns' order
-    "ppl": Metric("perplexity", 1, "t"),
+    "ppl": Metric("perplexity", 1, "t", relative=True),
     "bleu": Metric("BLEU4", 1, "bootstrap"),
     "sacrebleu": Metric("sacreBLEU", 1),
     "top10_error": Metric("top-10 error", 3, "t"),
@@ -193,15 +195,16 @@ def load_results(path: Path, table: tables.Table) -> Results:
 
 
 def row_statistics(figures: pandas.DataFrame, table: tables.Table) -> pandas.DataFrame:
-    """:func:`statistics.summarise` of each profile, corpus, metric and split, with further columns: the figure of the
-    ``paper``, the objects behind ours (``entries``), the ``baseline``'s name, whether the comparison is by paired
-    ``bootstrap``, and ``adjusted``, Holm's p over all comparisons of a profile."""
+    """:func:`statistics.summarise` of each profile, corpus, metric and split, of a ``relative`` metric's logarithms,
+    with further columns: the figure of the ``paper``, the objects behind ours (``entries``), the ``baseline``'s name,
+    whether the comparison is by paired ``bootstrap``, and ``adjusted``, Holm's p over all comparisons of a profile."""
     columns = []
     for column, measured in figures.groupby(COLUMN, sort=False):
-        test = METRICS.get(column[2], Metric("")).test
-        baseline = baseline_of(table, set(measured.name)) if test else ""
-        rows = statistics.summarise(measured, baseline)
-        tests = bleu_tests(measured, baseline) if test == "bootstrap" else pandas.DataFrame()
+        metric = METRICS.get(column[2], Metric(""))
+        baseline = baseline_of(table, set(measured.name)) if metric.test else ""
+        rows = (statistics.summarise_logarithms if metric.relative else statistics.summarise)(measured, baseline)
+        tests = bleu_tests(measured, baseline) if metric.test == "bootstrap" else pandas.DataFrame()
+        tests = tests[rows.p.reindex(tests.index).isna()]  # the t test, which knows of other seeds, says more
         rows.update(tests)
         rows["bootstrap"] = rows.index.isin(tests.index)
         untrained = rows.index.isin([row.name for row in table.rows if row.unigram])
@@ -222,7 +225,7 @@ def baseline_of(table: tables.Table, names: Iterable[str]) -> str:
 
 def bleu_tests(measured: pandas.DataFrame, baseline: str) -> pandas.DataFrame:
     """The paired bootstrap of rows with one seed, which is the baseline's only one, where the sentences' counts of both
-    are there; of several seeds the t test says more."""
+    are there."""
     alone = measured[~measured.name.duplicated(keep=False)].dropna(subset="sentences").set_index("name")
     if baseline not in alone.index:
         return pandas.DataFrame()

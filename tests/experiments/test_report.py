@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fairseq_kernels.analysis import measurement
 from fairseq_kernels.analysis.plotting import end_labels, file_pyplot
 from fairseq_kernels.experiments import report, report_figures, summaries, tables
 from fairseq_kernels.experiments.chapters import Chapter, in_order
@@ -93,38 +94,39 @@ def values_of(chapters, head):
 
 
 def test_the_main_table(results):
-    """Rows in the table's order, intervals from the pooled deviation 1, which is lin's, with 2 degrees of freedom."""
+    """Rows in the table's order, intervals from the pooled deviation 1.7 %, lin's, with 2 degrees of freedom."""
     figures = [figure("extra", 70.04), *seeds("lin", 60.0, 62.0, 61.0, paper=46.8), *seeds("lin", 1.0, split="valid"),
                figure("log", 120.26, paper=103.0, seconds=90), figure("unigram", 271.6, config="")]  # fmt: skip
     chapters = results(figures)
     text = markdown(chapters)
     assert rows_of(text) == [
         ["", "perplexity", "paper, its own data", "− lin's", "p", "minutes", "options"],
-        ["unigram", "271.6 (1)", "", "+210.6", "", "1.0", ""],
+        ["unigram", "271.6 (1)", "", "+345.3 %", "", "1.0", ""],
         [
             "log",
-            r"120.3 \[116.0, 124.6\] (1)",
+            r"120.3 \[112.1, 129.0\] (1)",
             "103.0",
-            r"+59.3 \[+54.3, +64.2\]",
-            "\\< 0.001",
+            r"+97.2 % \[+81.7, +113.9\]",
+            "0.002",
             "1.5",
             "`--kernels log`",
         ],
-        ["lin", r"61.0 \[58.5, 63.5\] (3)", "46.8", "", "", "2.0", "`--kernels lin`"],
-        ["extra", r"70.0 \[65.7, 74.3\] (1)", "", r"+9.0 \[+4.1, +14.0\]", "0.016", "1.0", "`--kernels extra`"],
+        ["lin", r"61.0 \[58.6, 63.5\] (3)", "46.8", "", "", "2.0", "`--kernels lin`"],
+        ["extra", r"70.0 \[65.3, 75.2\] (1)", "", r"+14.8 % \[+5.8, +24.6\]", "0.018", "1.0", "`--kernels extra`"],
     ]
     assert r"- Not run: lin\*, mog." in text.splitlines() and "A note." in text.splitlines()
     assert "The 95 % interval of one seed comes from the other rows' spread." in text
     assert r"## Kernels \<one by one\> (A. Author 2019, Table 1)" in text.splitlines()
-    how = "t test with the pooled standard deviation 1, 2 degrees of freedom; Holm over 2 comparisons, level 0.05"
-    sentence = f"- perplexity ({how}): above lin: log, extra; not tested: unigram."
+    how = "t test with the pooled standard deviation 1.7 %, of logarithms, 2 degrees of freedom"
+    sentence = f"- perplexity ({how}; Holm over 2 comparisons, level 0.05): above lin: log, extra; not tested: unigram."
     assert all(len(line) <= 120 for line in text.splitlines()) and sentence in text.replace("\n  ", " ").splitlines()
 
 
 def test_holm_counts_all_of_a_profile_s_comparisons(results):
     """t = 3.5 / sqrt(2) with 2 degrees of freedom: p = 0.132, doubled as there are two."""
-    figures = [*seeds("lin", 60.0, 62.0), *seeds("mog", 63.5, 65.5), figure("lin", 1.0, profile="paper"),
-               *seeds("lin", 60.0, 62.0, corpus="ptb"), *seeds("mog", 63.5, 65.5, corpus="ptb")]  # fmt: skip
+    lin, mog = ([math.exp(value / 100) for value in pair] for pair in ((60, 62), (63.5, 65.5)))
+    figures = [*seeds("lin", *lin), *seeds("mog", *mog), figure("lin", 1.0, profile="paper"),
+               *seeds("lin", *lin, corpus="ptb"), *seeds("mog", *mog, corpus="ptb")]  # fmt: skip
     chapters = results(figures)
     assert values_of(chapters, "p")["mog"] == "0.264"
     notes = [part.notes[-1] for part in chapters[0].parts]
@@ -173,9 +175,8 @@ def test_bleu_is_compared_where_the_sentences_counts_are_there(results, tmp_path
     [note] = [note for note in chapters[0].parts[0].notes if "bootstrap" in note]
     assert "Holm over 1 comparison," in note and note.endswith("below lin: log; not tested: mog.")
     two_seeds = results([*figures, figure("mog", 34.4, metric="bleu", seed=2)])
-    assert values_of(two_seeds, "p") == {"lin": "", "log": "0.002", "mog": "0.003"}
-    [note] = [note for note in two_seeds[0].parts[0].notes if "bootstrap" in note]
-    assert "1 degree of freedom; for log, of one seed: paired bootstrap over sentences" in note
+    assert values_of(two_seeds, "p") == {"lin": "", "log": "0.007", "mog": "0.007"}  # the t test says more
+    assert not any("bootstrap" in note for note in two_seeds[0].parts[0].notes)
     with_lin = results([*figures, figure("lin", 99.5, metric="bleu", seed=2)])  # no seed of lin's is log's only one
     assert not any("bootstrap" in note for note in with_lin[0].parts[0].notes)
     (tmp_path / "sentences" / "toy.json").write_text(json.dumps(sentences[1:]))
@@ -208,8 +209,8 @@ def test_one_more_training_with_other_options_is_no_baseline(results):
     figures = [figure(name, value, config=config.format(name)) for name, config, value in runs]
     chapters = results(sorted(figures, key=lambda each: each["provenance"]["config"]))
     assert values_of(chapters, "− lin's") == {
-        "log": "+10.0", "lin": "", "mog": "+5.0", "lin (--kernels lin --lr 1 --max-epoch 3)": "-10.0",
-        "lin* (--kernels lin --kernel-params lin.scale=learned --lr 1)": "+4.0",
+        "log": "+16.7 %", "lin": "", "mog": "+8.3 %", "lin (--kernels lin --lr 1 --max-epoch 3)": "-16.7 %",
+        "lin* (--kernels lin --kernel-params lin.scale=learned --lr 1)": "+6.7 %",
     }  # fmt: skip
 
 
@@ -301,6 +302,20 @@ def test_commits_of_the_checkout(monkeypatch, tmp_path):
     assert [summaries.off_main(name) for name in (commit[:12], commit[:12] + "+", "abc")] == [False, True, True]
 
 
+def test_new_files_count_as_changes_where_they_are_used(monkeypatch, tmp_path):
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(measurement, "__file__", str(tmp_path / "fairseq_kernels" / "analysis" / "measurement.py"))
+    (tmp_path / "notes.txt").touch()
+    assert not measurement.commit().endswith("+")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "searched.yaml").touch()
+    assert not measurement.commit().endswith("+")
+    (tmp_path / "configs" / "mine.yaml").touch()
+    assert measurement.commit().endswith("+")
+
+
 def test_the_papers_order():
     sources = ["beyond the papers", "Miao et al. 2019, Tables 2 and 5", "Gao et al. 2019, section 4.4: above 50 %"]
     sources += ["de Brebisson and Vincent 2016, Table 5", "Gao et al. 2019, Table 10", "Gao et al. 2019, Table 2"]
@@ -327,8 +342,8 @@ def test_verdicts(results, tmp_path):
     assert [chapter.name for chapter in chapters] == ["verdicts", "toy"]
     assert chapters[0].parts[0].tables[0].values.tolist() == [[
         "No kernel is better.", "holds", "all were tried.",
-        "log is worse. toy (swb, cpu, perplexity): log +59.0 [+54.0, +64.0]; mog +0.5 [-4.5, +5.5], not significant; "
-        "lin 61.0 [58.5, 63.5] (3). toy (swb, paper, perplexity): log 90.0 (1).",
+        "log is worse. toy (swb, cpu, perplexity): log +96.7 % [+81.3, +113.4]; mog +0.8 % [-7.1, +9.4], not "
+        "significant; lin 61.0 [58.6, 63.5] (3). toy (swb, paper, perplexity): log 90.0 (1).",
         "46.7 to 46.8 (A. Author 2019)",
     ]]  # fmt: skip
     for new, problem in {

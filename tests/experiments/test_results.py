@@ -11,7 +11,7 @@ import pytest
 from fairseq_commands import USER_DIR
 from filelock import FileLock, Timeout
 
-from fairseq_kernels.experiments import results, training
+from fairseq_kernels.experiments import results, runs, training
 from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.experiments.files import LOCK, exclusive, read_json, write_json, write_text
 from fairseq_kernels.experiments.runs import Run
@@ -59,6 +59,19 @@ def test_a_newer_figure_takes_the_older_s_place(tmp_path):
     for value in (5.0, 4.0):
         results.add(path, [changed("value", value)], ["lin"])
     assert [figure["value"] for figure in results.load(path)] == [4.0]
+
+
+def test_nothing_of_an_earlier_training_stays(tmp_path):
+    """Another measurement of the same training does, though made at a later commit."""
+    path, origin = tmp_path / "table1.json", {**FIGURE["provenance"], "commit": "old", "analysis_commit": "old"}
+    old = [{**FIGURE, "metric": metric, "provenance": origin} for metric in ("ppl", "simlex")]
+    later = {**old[0], "metric": "top10_error", "provenance": {**origin, "analysis_commit": "new"}}
+    results.add(path, old, ["lin"])
+    results.add(path, [later], ["lin"])
+    assert len(results.load(path)) == 3
+    anew = {**FIGURE, "provenance": {**origin, "commit": "new"}}
+    results.add(path, [anew, changed("seed", 2)], ["lin"])
+    assert results.load(path) == [anew, changed("seed", 2)]
 
 
 def test_figures_stand_in_the_table_s_order(tmp_path):
@@ -126,9 +139,12 @@ def test_a_corpus_is_known_by_its_content(run):
     assert len(fingerprints) == 4
 
 
-def test_a_folder_is_of_one_corpus_and_one_command(run):
+def test_a_folder_is_of_one_corpus_and_one_command(run, monkeypatch):
     run.folder.mkdir(parents=True)
-    assert run.begin() == run.begin()
+    monkeypatch.setattr(runs, "commit", iter(("first", "second", "third")).__next__)
+    assert [run.begin()["commit"] for _ in range(2)] == ["first", "second"]
+    (run.folder / "checkpoint_last.pt").touch()
+    assert run.begin() == run.begin() == read_json(run.folder / "start.json") and run.begin()["commit"] == "second"
     other = replace(run, options=("--kernels", "log"))
     with pytest.raises(ValueError, match="was begun on --kernels lin in the place of log; name another --save-dir"):
         other.check(read_json(run.folder / "start.json"), "was begun on")
