@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence, Union
@@ -101,9 +102,12 @@ def default_updates(corpus: Corpus, profile: str) -> int:
         return most // 4
     from fairseq.data import data_utils
 
-    texts = [data_utils.load_indexed_dataset(str(path.with_suffix(""))) for path in corpus.binarised.glob("train*.idx")]
+    sizes: Counter = Counter()  # words of each language, whose parts are train, train1, ...
+    for path in corpus.binarised.glob("train*.idx"):
+        text = data_utils.load_indexed_dataset(str(path.with_suffix("")))
+        sizes[path.stem.partition(".")[2]] += int(text.sizes.sum())
     words = dataset.get("max_tokens") or dataset["batch_size"] * groups["task"]["tokens_per_sample"]
-    return groups["optimization"]["max_epoch"] * max(int(text.sizes.sum()) for text in texts) // words // 4 + 1
+    return groups["optimization"]["max_epoch"] * max(sizes.values()) // words // 4 + 1
 
 
 class Search:
@@ -261,7 +265,8 @@ class Search:
             run.log.unlink(missing_ok=True)
         environment, device = {**os.environ, "OMP_NUM_THREADS": str(threads_of(self.args.jobs))}, None
         if gpus():
-            device, environment["CUDA_VISIBLE_DEVICES"] = free_device(self.args.save_dir, devices(self.args.jobs))
+            wanted = self.args.save_dir, devices(self.args.jobs), self.stopping.is_set
+            device, environment["CUDA_VISIBLE_DEVICES"] = free_device(*wanted)
         with open(output, "w") as out:
             process = subprocess.Popen(
                 self.command(run),

@@ -38,11 +38,11 @@ class Progress:
         """What is to be said since the last call: of all statistics the latest alone."""
         if not self.log.is_file():
             return []
-        with open(self.log, errors="replace") as log:
+        with open(self.log, "rb") as log:
             log.seek(self.place)
-            new = log.read()
-        new = new[: new.rfind("\n") + 1]
-        self.place += len(new.encode())
+            whole, end, _ = log.read().rpartition(b"\n")
+        self.place += len(whole + end)
+        new = whole.decode(errors="replace")
         said, latest = OURS.findall(new), None
         for line in new.splitlines():
             record, place = read_record(line), PLACE.search(line)

@@ -12,7 +12,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from filelock import FileLock, Timeout
 
@@ -93,16 +93,23 @@ def shown(record: Dict) -> str:
     return ", ".join(f"{m['split']} {m['metric']} {m['value']:g}" for m in chosen)
 
 
-def free_device(folder: Path, devices: Sequence[str]) -> Tuple[FileLock, str]:
+def free_device(
+    folder: Path, devices: Sequence[str], stopping: Callable[[], bool] = lambda: False
+) -> Tuple[FileLock, str]:
     """The first of the devices that no other process has, as CUDA_VISIBLE_DEVICES names it, and the lock that keeps it;
-    waits for one."""
-    while True:
+    waits for one.
+
+    Raises:
+        Failed: ``stopping`` says so first.
+    """
+    while not stopping():
         for number, device in enumerate(devices):
             lock = FileLock(folder / f"device{number}.lock")
             with suppress(Timeout):
                 lock.acquire(timeout=0)
                 return lock, device
         time.sleep(1)
+    raise Failed("interrupted")
 
 
 def write_plan(folder: Path, steps: List[Step], devices: Sequence[str]) -> None:

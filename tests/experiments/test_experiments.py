@@ -522,6 +522,8 @@ def test_each_process_has_a_device_of_its_own(tmp_path):
     assert [device for _, device in (first, second, third)] == ["0", "1", "0"]
     second[0].release()
     assert step.free_device(tmp_path, ["0", "1", "0"])[1] == "1"
+    with pytest.raises(Failed, match="interrupted"):  # which must not wait
+        step.free_device(tmp_path, ["0", "1", "0"], stopping=lambda: True)
 
 
 def test_progress(tmp_path):
@@ -543,6 +545,12 @@ def test_progress(tmp_path):
     with log.open("a") as more:  # of a loss that has no perplexity
         more.write(f"{when} | train_inner | epoch 001:    400 / 400 loss=7.25, num_updates=400\n")
     assert progress.lines()[0].startswith("update 400 of 1200, training loss 7.2, ")
+    with log.open("ab") as more:  # no text, as a killed process may leave
+        more.write(b"\xff\xfe\r\n")
+    assert progress.lines() == []
+    with log.open("a") as more:
+        more.write(f"{when} | train_inner | epoch 002:    100 / 400 loss=7, num_updates=500\n")
+    assert progress.lines()[0].startswith("update 500 of 1200")
 
 
 def test_a_table_without_rows_to_run_is_a_mistake(corpus, monkeypatch, tmp_path, capsys):

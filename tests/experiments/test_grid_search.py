@@ -440,6 +440,11 @@ def test_search_on_text(lm_data, tmp_path):
 
     words = word_counts(data / "train", Dictionary.load(str(data / "dict.txt"))).sum()
     assert default_updates(Corpus.at(data), "paper") == 30 * words // (32 * 35) // 4 + 1
+    parts = tmp_path / "parts"
+    shutil.copytree(data, parts)
+    for suffix in ("bin", "idx"):
+        shutil.copy(parts / f"train.{suffix}", parts / f"train1.{suffix}")
+    assert default_updates(Corpus.at(parts), "paper") == 30 * 2 * words // (32 * 35) // 4 + 1
 
 
 @pytest.fixture
