@@ -456,7 +456,8 @@ def test_weights_are_those_of_the_checkpoint_that_is_evaluated(corpus, monkeypat
     (tmp_path / "train.log").write_text("num. shared model params: 3,540 (num. trained: 3,540)\n")
     monkeypatch.setattr(Run, "log", tmp_path / "train.log")
     run = Run(Corpus.at(corpus), "cpu", ("--kernels", "lin"), 1, tmp_path)
-    record = run.record([], {})
+    record = run.record([], {"commit": "of its beginning"})
+    assert record["provenance"]["commit"] == "of its beginning" != record["provenance"]["analysis_commit"]
     [weight] = record["metrics"]
     assert (weight["metric"], weight["value"], weight["split"]) == ("pi_lin", 0.9, "valid")
     assert weight["command"].startswith("bash scripts/train_lm.sh") and ";" not in weight["command"]
