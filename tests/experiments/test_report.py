@@ -291,21 +291,23 @@ def test_rows_from_elsewhere_are_marked(results, monkeypatch):
     assert chapters[0].parts[0].notes[-1] == sentence
 
 
+def first_commit(folder):
+    git = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+
+
 def test_commits_of_the_checkout(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(summaries, "history", summaries.history.__wrapped__)  # without its cache
     assert not summaries.off_main("abc")  # where there is no git nothing is known
-    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
+    first_commit(tmp_path)
     [commit] = summaries.history()
     assert [summaries.off_main(name) for name in (commit[:12], commit[:12] + "+", "abc")] == [False, True, True]
 
 
 def test_new_files_count_as_changes_where_they_are_used(monkeypatch, tmp_path):
-    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
+    first_commit(tmp_path)
     monkeypatch.setattr(measurement, "__file__", str(tmp_path / "fairseq_kernels" / "analysis" / "measurement.py"))
     (tmp_path / "notes.txt").touch()
     assert not measurement.commit().endswith("+")
