@@ -81,7 +81,7 @@ def part_in_markdown(part: Part) -> str:
     if part.notes:
         blocks.append("".join(f"{filled(f'- {sentence}', indent='  ')}\n" for sentence in part.notes))
     if part.command:
-        blocks.append(f"{filled(f'{part.made} Command:')}\n\n```\n{part.command}\n```\n")
+        blocks.append(f"{filled(f'{part.made} Command of the first row:')}\n\n```\n{part.command}\n```\n")
     return "\n".join(blocks)
 
 

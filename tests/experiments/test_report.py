@@ -270,8 +270,8 @@ def test_how_it_was_made(results):
     text = markdown(results([unigram, valid, figure("lin", 60.0, 2, gpu="NVIDIA H200", threads=1)]))
     assert (
         "Made at commit commit-unigram-1, commit-lin-2, 2026-11-21 to 2026-11-22; data swb data-swb; torch 2.13.0, "
-        "numpy 2.4.6, Python 3.11.7; AMD EPYC, threads 2, 1, GPU none, NVIDIA H200; seeds 1, 2. Command: ``` "
-        "bash scripts/train_lm.sh swb --kernels lin --seed 2 ``` "
+        "numpy 2.4.6, Python 3.11.7; AMD EPYC, threads 2, 1, GPU none, NVIDIA H200; seeds 1, 2. Command of the first "
+        "row: ``` bash scripts/train_lm.sh swb --kernels lin --seed 2 ``` "
     ) in " ".join([*text.split(), ""])
     with (tables.TABLES / "toy.yaml").open("a") as table:
         table.write("split: valid\n")
