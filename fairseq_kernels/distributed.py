@@ -49,8 +49,9 @@ def call_main(cfg, main, **kwargs) -> None:
     if main.__name__ in ("main", "pre_main") and "train" in main.__module__ and first:
         if not cfg.checkpoint.no_save and not any(Path(cfg.checkpoint.save_dir).glob("checkpoint*.pt")):
             raise mistake(
-                f"the training ended without a checkpoint in {cfg.checkpoint.save_dir}: no batch was trained; check "
-                "--max-epoch, --max-update, --lr, --stop-min-lr and the data"
+                f"the training ended without a checkpoint in {cfg.checkpoint.save_dir}: no batch was trained, or no "
+                "checkpoint was due; check --max-epoch, --max-update, --lr, --stop-min-lr, the data, --save-interval "
+                "and --no-last-checkpoints"
             )
 
 

@@ -29,6 +29,15 @@ EXPLANATIONS = {
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
     "are no numbers; give a lower --lr, or --clip-norm",
     r"Exception: The dataset is empty": TOO_LONG,
+    r"ValueError: (--share-all-embeddings requires .*)": "{0}",
+    r"ValueError: (Unsupported language modeling target: \w+)": "{0}; leave out --self-target and --past-target",
+    r"'AdaptiveInput' object has no attribute 'weight'": "--adaptive-input has several matrices, which can't be shared "
+    "with the output; leave out one of the two options",
+    r"KeyError: 'best'": "the checkpoint's learning rate schedule is another one; use the same --lr-scheduler, or "
+    "--reset-lr-scheduler",
+    r"ValueError: loaded state dict (?:contains a parameter group|has a different number)": "the checkpoint's "
+    "optimizer is of a model with other parameters; use the same options as in its training (sharing of embeddings, "
+    "too), or another --save-dir, or --reset-optimizer",
     r"ValueError: (Invalid (?:beta|epsilon|weight_decay).*)": "{0}; check --adam-betas, --adam-eps and --weight-decay",
     r"Torch not compiled with CUDA|Found no NVIDIA driver|no attribute 'xla_device'": "torch finds no GPU here, which "
     "--fp16, --bf16 and the like need; leave them out",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .values import dot, gradient, multiplied, number
+from .values import dot, multiplied, number
 
 TINY = 1e-30  # below the square of any float32 number of interest
 
@@ -82,9 +82,9 @@ class PowerFunction(Function):
         # dS/dgamma = dS/dD D / gamma, dS/dp = dS/dD D log(gamma D) / p
         if ctx.needs_input_grad[0]:
             log_distance = torch.xlogy(ctx.distance, ctx.distance * number(ctx.gamma))
-            grad_p = gradient(ctx.p, dot(grad, log_distance) / (-2 * number(ctx.p)))
+            grad_p = dot(grad, log_distance) / (-2 * number(ctx.p))
         if ctx.needs_input_grad[1]:
-            grad_gamma = gradient(ctx.gamma, dot(grad, ctx.distance) / (-2 * number(ctx.gamma)))
+            grad_gamma = dot(grad, ctx.distance) / (-2 * number(ctx.gamma))
         return grad_p, grad_gamma, *with_terms(grad)
 
 
@@ -147,7 +147,7 @@ class RadialBasis(Function):
         grad = grad_score.mul_(ctx.slope)
         grad_gamma = None
         if ctx.distance is not None:
-            grad_gamma = gradient(ctx.gamma, dot(grad, ctx.distance) / (-2 * number(ctx.gamma)))
+            grad_gamma = dot(grad, ctx.distance) / (-2 * number(ctx.gamma))
         return grad_gamma, *with_terms(grad)
 
 
@@ -175,10 +175,8 @@ class Wavelet(Function):
         grad_a = grad_b = None
         if ctx.distance is not None:  # dS/da = D / 2a of the part of dS/dg that comes through D / a; so for b
             weighted = ctx.distance.mul_(grad_score)
-            grad_a = gradient(ctx.a, dot(weighted, ctx.by_a) / (2 * number(ctx.a)))
-            grad_b = gradient(ctx.b, dot(weighted, ctx.score) / number(ctx.b) ** 2)
-        return (
-            grad_a if ctx.needs_input_grad[0] else None,
-            grad_b if ctx.needs_input_grad[1] else None,
-            *with_terms(ctx.slope.mul_(grad_score)),
-        )
+            if ctx.needs_input_grad[0]:
+                grad_a = dot(weighted, ctx.by_a) / (2 * number(ctx.a))
+            if ctx.needs_input_grad[1]:
+                grad_b = dot(weighted, ctx.score) / number(ctx.b) ** 2
+        return grad_a, grad_b, *with_terms(ctx.slope.mul_(grad_score))

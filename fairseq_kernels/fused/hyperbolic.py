@@ -5,7 +5,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .distance import coincident
-from .values import gradient, number
+from .values import number
 
 
 class Hyperbolic(Function):
@@ -40,7 +40,7 @@ class Hyperbolic(Function):
             grad.masked_fill_(zero, 0.0)
         excess.mul_(grad)
         grad_gap_w, grad_gap_h = excess.sum(0) / gap_w, excess.sum(1, keepdim=True) / gap_h
-        grad_gamma = gradient(ctx.gamma, -excess.sum() / number(ctx.gamma)) if ctx.needs_input_grad[0] else None
+        grad_gamma = -excess.sum() / number(ctx.gamma) if ctx.needs_input_grad[0] else None
         grad_distance = grad.mul_(steepness).mul_(-1 / gap_w)
         grad_square_w, grad_square_h = grad_distance.sum(0), grad_distance.sum(1, keepdim=True)
         grad_factor = product.mul_(grad_distance).sum(0) * -2

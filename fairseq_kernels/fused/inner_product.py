@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .values import dot, gradient, multiplied, number
+from .values import dot, multiplied, number
 
 
 class Polynomial(Function):
@@ -30,8 +30,8 @@ class Polynomial(Function):
         if not (wants_alpha or wants_c):
             return None, None, None, multiplied(slope, grad_score, factor)
         grad_base = slope.mul_(grad_score)  # divided by p
-        grad_c = gradient(ctx.c, grad_base.sum() * ctx.p) if wants_c else None
-        grad_alpha = gradient(ctx.alpha, dot(grad_base, ctx.product) * ctx.p) if wants_alpha else None
+        grad_c = grad_base.sum() * ctx.p if wants_c else None
+        grad_alpha = dot(grad_base, ctx.product) * ctx.p if wants_alpha else None
         return grad_alpha, grad_c, None, grad_base.mul_(factor)
 
 
@@ -79,5 +79,5 @@ class Scale(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_scaled):
-        grad_scale = None if ctx.score is None else gradient(ctx.scale, dot(grad_scaled, ctx.score))
+        grad_scale = None if ctx.score is None else dot(grad_scaled, ctx.score)
         return grad_scaled.mul_(number(ctx.scale)), grad_scale

@@ -14,11 +14,6 @@ def number(value: Value) -> float:
     return float(value.detach()) if isinstance(value, Tensor) else value
 
 
-def gradient(value: Value, amount: Tensor) -> Tensor:
-    """dL/dvalue, (), in the precision of the value."""
-    return amount.to(value.dtype) if isinstance(value, Tensor) else amount
-
-
 def dot(one: Tensor, other: Tensor) -> Tensor:
     """Sum of the products of all elements, without a tensor of them."""
     return torch.dot(one.reshape(-1), other.reshape(-1))

@@ -3,6 +3,7 @@
 import logging
 from typing import Dict, Iterable, NamedTuple, Optional
 
+import torch
 from torch import Tensor
 
 from ..errors import mistake
@@ -107,6 +108,7 @@ class KernelModel:
         prefix = f"{name}.decoder.output_projection." if name else "decoder.output_projection."
         layer = self.output_layer_module
         layer.adapt_state(state_dict, prefix)
+        self.check_sharing(state_dict, prefix)
         own = layer.state_dict(prefix=prefix)
         marker = f"{prefix}kind_version"
         ours = marker in state_dict
@@ -126,6 +128,20 @@ class KernelModel:
                 f"the checkpoint's output layer has other parameters ({different}); use the same --output-bias, "
                 f"--untied-projections, --latent-projection and --kernel-params, or {ANOTHER_FOLDER}"
             )
+
+    def check_sharing(self, state_dict, prefix: str) -> None:
+        """A model that shares input and output embeddings would take the output's of a checkpoint that doesn't."""
+        embeddings = getattr(self.decoder, "embed_tokens", None)
+        if getattr(embeddings, "weight", None) is not self.output_layer_module.weight:
+            return
+        of_input = state_dict.get(f"{prefix.removesuffix('output_projection.')}embed_tokens.weight")
+        of_output = state_dict.get(f"{prefix}weight")
+        if of_input is None or of_output is None or torch.equal(of_input, of_output):
+            return
+        text = "the checkpoint doesn't share input and output embeddings, as the model does"
+        if not self.finetuned:
+            raise mistake(f"{text}; leave out the option that shares them, or use {ANOTHER_FOLDER}")
+        logger.warning("%s: its output's are taken for both", text)
 
     def take_what_fits(self, state_dict, saved, own, prefix: str) -> None:
         """Makes of the parameters ``saved`` of another output layer those of ``own``."""

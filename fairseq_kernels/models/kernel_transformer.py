@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
@@ -15,9 +16,8 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from omegaconf import II
 from torch import nn
 
-from ..errors import mistake
 from .kernel_model import KernelModel
-from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+from .output_layer_config import OutputLayerConfig, build_output_layer, refuse_unsupported, with_defaults
 
 
 def flat_config(name: str, nested: type, base: type) -> type:
@@ -36,7 +36,9 @@ def flat_config(name: str, nested: type, base: type) -> type:
             default = field.default
             if default == II("model.decoder.embed_dim"):
                 default = II("model.decoder_embed_dim")
-            flat.append((key, field.type, dataclasses.field(default=default, metadata=field.metadata)))
+            # fairseq splits these lists itself
+            kind = Optional[str] if key.endswith("layers_to_keep") else field.type
+            flat.append((key, kind, dataclasses.field(default=default, metadata=field.metadata)))
     return dataclasses.make_dataclass(name, flat, bases=(base, FairseqDataclass), namespace={"__module__": __name__})
 
 
@@ -54,8 +56,7 @@ class KernelTransformer(KernelModel, TransformerModelBase):
     def build_model(cls, cfg, task):
         """Build a new model instance."""
         cfg = with_defaults(cfg, KernelTransformerConfig)
-        if cfg.base_layers:
-            raise mistake(f"--base-layers {cfg.base_layers} is not supported here; leave it out")
+        refuse_unsupported(cfg)
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(cfg, name) is None:  # the interpolation is not resolved outside of hydra
                 setattr(cfg, name, cfg.decoder_embed_dim)

@@ -7,7 +7,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerL
 
 from .kernel_model import KernelModel
 from .kernel_transformer import register_twins
-from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+from .output_layer_config import OutputLayerConfig, build_output_layer, refuse_unsupported, with_defaults
 
 
 @dataclass
@@ -23,6 +23,7 @@ class KernelTransformerLanguageModel(KernelModel, TransformerLanguageModel):
     def build_model(cls, cfg, task):
         """Build a new model instance."""
         cfg = with_defaults(cfg, KernelTransformerLanguageModelConfig)
+        refuse_unsupported(cfg)
         model = super().build_model(cfg, task)
         decoder = model.decoder
         # the stock method hard-codes its decoder, so the layer takes its place afterwards

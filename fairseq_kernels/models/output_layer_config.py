@@ -180,12 +180,22 @@ def with_defaults(cfg, config: type) -> Namespace:
     return Namespace(**values)
 
 
+def refuse_unsupported(cfg) -> None:
+    """Options of the stock models that kernel models can't have. A model of one's own may lack them."""
+    for name in ("adaptive_softmax_cutoff", "tie_adaptive_weights", "tie_adaptive_proj", "base_layers"):
+        if getattr(cfg, name, None):
+            why = "" if name == "base_layers" else ": kernels replace the softmax layer"
+            raise mistake(f"--{name.replace('_', '-')} is not supported here{why}; leave it out")
+
+
 def build_output_layer(
     cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None, default_bias: str = "true"
 ) -> OutputLayer:
     """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
-    if getattr(cfg, "adaptive_softmax_cutoff", None) is not None:  # a model of one's own has no such option
-        raise mistake("--adaptive-softmax-cutoff is not supported: kernels replace the softmax layer; leave it out")
+    refuse_unsupported(cfg)
+    words = getattr(getattr(task, "args", None), "output_dictionary_size", -1)
+    if words >= 0:
+        raise mistake(f"--output-dictionary-size {words} is not supported: all words are predicted; leave it out")
     if cfg.output_layer not in OUTPUT_LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
     default_bias = DEFAULT_BIAS.get(cfg.output_layer, default_bias)
@@ -229,5 +239,5 @@ def training_counts(task, dictionary) -> np.ndarray:
         counts = word_counts(Path(data, name), dictionary)
         if counts is not None:
             return counts
-    logger.warning("no training data in %r: the bias starts from the dictionary's counts", data)
+    logger.warning("no %s.idx in %r: the bias starts from the dictionary's counts", names[0], data)
     return np.asarray(dictionary.count)

@@ -126,6 +126,11 @@ class OutputLayer(nn.Module):
         if settings != self.settings:
             logger.warning("the checkpoint was trained with %s, the model has %s", settings, self.settings)
 
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # torch's AveragedModel may have averaged the buffer with the others
+        destination[f"{prefix}kind_version"] = self.encoded_kind().to(self.kind_version.device)
+
     def adapt_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
         """Makes of a checkpoint's state what this version and its settings expect."""
 
@@ -349,8 +354,13 @@ class OutputLayer(nn.Module):
     @torch.no_grad()
     def evaluate(self, features: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
         """Of each target log p, also where the loss is another one, and the rank, 0 for the most probable word:
-        (..., d), (...) to (...) each."""
-        flat, words = self._flatten(features), target.reshape(-1, 1)
+        (..., d), (...) to (...) each.
+
+        Raises:
+            ValueError: shapes that don't fit, or a target that is no word, as in :meth:`nll`.
+        """
+        tokens = self._tokens(features, target, None, None)
+        flat, words = tokens.features, tokens.target.unsqueeze(1)
         log_probability, rank = flat.new_empty(words.shape), torch.empty_like(words)
         with torch.autocast(features.device.type, enabled=False):
             for rows in chunks(flat.size(0), self.chunk_size(flat)):

@@ -32,13 +32,13 @@ class FactoredGradient(NamedTuple):
 
 
 class FactoredStatistics(torch.autograd.Function):
-    """As ``SphericalStatistics``, for a :class:`FactoredSpherical`, which gets the gradient of W as its factors."""
+    """As ``SphericalStatistics``, for a :class:`FactoredSpherical`; the gradient of W goes into ``gradients``."""
 
     @staticmethod
-    def forward(ctx, features, target, layer, anchor):
+    def forward(ctx, features, target, layer, gradients, anchor):
         rows = layer.rows_of(target)
         quadratic = features @ layer.gram
-        ctx.layer = layer
+        ctx.gradients = gradients
         ctx.save_for_backward(features, target, rows, quadratic, layer.total.clone())
         return (features * rows).sum(1), features @ layer.total, (features * quadratic).sum(1)
 
@@ -46,12 +46,13 @@ class FactoredStatistics(torch.autograd.Function):
     @first_order
     def backward(ctx, grad_output, grad_total, grad_square):
         features, target, rows, quadratic, total = ctx.saved_tensors
-        ctx.layer.pending.append(FactoredGradient(features.detach(), target, grad_output, grad_total, grad_square))
+        ctx.gradients.append(FactoredGradient(features.detach(), target, grad_output, grad_total, grad_square))
+        grad_anchor = total.new_zeros(())
         if not ctx.needs_input_grad[0]:
-            return None, None, None, None
+            return None, None, None, None, grad_anchor
         grad_features = rows * grad_output.unsqueeze(1)
         grad_features.addcmul_(quadratic, grad_square.unsqueeze(1), value=2).addr_(grad_total, total)
-        return grad_features, None, None, None
+        return grad_features, None, None, None, grad_anchor
 
 
 class FactoredSpherical(SphericalFamily):
@@ -133,10 +134,20 @@ class FactoredSpherical(SphericalFamily):
         return ((own @ self.map.T) @ self.base.T + (own @ self.shift).unsqueeze(1)).to(features.dtype)
 
     def statistics(self, features, target):
-        # the anchor asks for a backward, where the gradient of W is noted, also when the features need none
+        # the anchor asks for a backward also when the features need none; as with other parameters, backward counts
+        # the gradient of W, torch.autograd.grad(loss, features) doesn't
         anchor = self.shift.new_zeros((), requires_grad=torch.is_grad_enabled())
+        gradients: List[FactoredGradient] = []
+        if anchor.requires_grad:
+            anchor.register_post_accumulate_grad_hook(lambda _: self.collect(gradients))
         own = self.extended(features).to(self.base.dtype)
-        return tuple(part.to(features.dtype) for part in FactoredStatistics.apply(own, target, self, anchor))
+        statistics = FactoredStatistics.apply(own, target, self, gradients, anchor)
+        return tuple(part.to(features.dtype) for part in statistics)
+
+    def collect(self, gradients: List[FactoredGradient]) -> None:
+        """Moves what a backward pass has found to :attr:`pending`."""
+        self.pending += gradients
+        gradients.clear()
 
     @torch.no_grad()
     def update(self, rate: float) -> None:
@@ -227,6 +238,8 @@ def factored(
 class FactoredSGD(torch.optim.Optimizer):
     """Plain SGD for :class:`FactoredSpherical` layers: the same steps as on the dense matrix.
 
+    For one process, as no gradients are exchanged, and without ``GradScaler``, which looks for ``grad``.
+
     Args:
         layers: the factored layers.
         lr: learning rate.
@@ -248,7 +261,14 @@ class FactoredSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One step on all gradients since the last one."""
+        """One step on all gradients since the last one.
+
+        Raises:
+            RuntimeError: several processes train, each of which would make a step of its own.
+        """
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if torch.distributed.get_world_size() > 1:
+                raise RuntimeError("FactoredSGD trains in one process; with several give the layer that isn't factored")
         loss = None
         if closure is not None:
             with torch.enable_grad():

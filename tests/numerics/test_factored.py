@@ -258,6 +258,17 @@ def test_gradients_stay_until_the_step():
     assert_same(dense, factors, **TIGHT)
 
 
+def test_a_gradient_of_the_features_alone():
+    """As with other parameters, torch.autograd.grad leaves the next step as it is."""
+    dense, factors = pair()
+    features, target = batch(5, torch.Generator().manual_seed(23))
+    features.requires_grad_()
+    wanted, actual = (torch.autograd.grad(layer.nll(features, target), features)[0] for layer in (dense, factors))
+    torch.testing.assert_close(actual, wanted, **TIGHT)
+    FactoredSGD([factors], lr=0.1).step()
+    assert_same(dense, factors, **TIGHT)
+
+
 def test_a_step_between_forward_and_backward():
     """The gradient of the features is that of the matrix as it was in forward."""
     dense, factors = pair()
@@ -437,6 +448,16 @@ def test_what_can_be_factored():
         factored(GeneralizedSoftmax(4, 5))
     with pytest.raises(ValueError, match="FactoredSpherical can't be factored"):
         factored(factored(TaylorSoftmax(4, 5)))
+
+
+def test_one_process_only(monkeypatch):
+    sgd = FactoredSGD([factored(TaylorSoftmax(4, 5))], lr=0.1)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    sgd.step()
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(RuntimeError, match="FactoredSGD trains in one process"):
+        sgd.step()
 
 
 def test_wrong_arguments_of_the_optimiser():

@@ -542,6 +542,16 @@ def test_a_first_evaluation_in_inference_mode():
     assert layer.weight.grad.isfinite().all()
 
 
+def test_senses_loaded_in_inference_mode():
+    other = make(seed=1)
+    with torch.inference_mode():
+        layer = make()
+        features, _ = inputs(layer)
+        layer(features)
+        layer.load_state_dict(other.state_dict())
+        torch.testing.assert_close(layer(features), other(features))
+
+
 def test_pending_sums_of_a_checkpoint_count_once(monkeypatch):
     """They are one process's, and all load them."""
     layer = allocated()

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import nn
+from torch.optim import swa_utils
 
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
 
@@ -288,6 +289,22 @@ def test_a_layer_made_in_inference_mode(layer):
         made = type(layer)(DIM, WORDS).double().eval()
         losses = made.nll(features, target), each_token(made, features, target).sum()
     torch.testing.assert_close(*losses, rtol=1e-11, atol=1e-11)
+
+
+def test_an_average_of_buffers_is_a_checkpoint_of_the_layer(layer):
+    """By torch's AveragedModel; fairseq's leaves out what has "version" in its name."""
+    average = swa_utils.AveragedModel(layer, use_buffers=True, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9999))
+    for _ in range(5):
+        average.update_parameters(layer)
+    copy.deepcopy(layer).load_state_dict(average.module.state_dict())
+
+
+def test_evaluate_checks_its_arguments(layer):
+    features, target, _ = tokens()
+    with pytest.raises(ValueError, match=r"target of shape \(6,\) doesn't fit features of shape \(7, 6\)"):
+        layer.evaluate(features, target[:6])
+    with pytest.raises(ValueError, match="target -100 is not one of the 9 words"):
+        layer.evaluate(features, torch.full_like(target, -100))
 
 
 def test_complex_features(layer):

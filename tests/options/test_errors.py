@@ -30,6 +30,8 @@ OPTIONS = {
     "residuals": (("--residuals",), ["--residuals", "lstm_lm"]),
     "attention": (("--decoder-attention", 1), ["--decoder-attention 1"]),
     "adaptive softmax": (("--adaptive-softmax-cutoff", "5,10"), ["--adaptive-softmax-cutoff"]),
+    "fewer words to predict": (("--output-dictionary-size", 10), ["--output-dictionary-size 10 is not supported"]),
+    "language model of the present": (("--self-target",), ["Unsupported language modeling target: self; leave out"]),
     "adaptive loss": (("--criterion", "adaptive_loss"), ["--criterion adaptive_loss", "--arch kernel_lstm_lm"]),
     "sharing of unlike sizes": (
         ("--share-decoder-input-output-embed", "--decoder-out-embed-dim", 8),
@@ -76,7 +78,13 @@ RESUMING = {
     "no bias": (("--kernels", "2xlin,log", "--output-bias", "false"), ["--output-bias"]),
     "untied": (("--kernels", "2xlin,log", "--untied-projections"), ["--untied-projections"]),
     "learned": (("--kernels", "2xlin,log", "--kernel-params", "log.p=learned"), ["--kernel-params"]),
+    "shared": (("--kernels", "2xlin,log", "--share-decoder-input-output-embed"), ["doesn't share input and output"]),
+    "schedule": (
+        ("--kernels", "2xlin,log", "--lr-scheduler", "reduce_lr_on_plateau"),
+        ["schedule is another one", "--reset-lr-scheduler"],
+    ),
 }
+ADAPTIVE_INPUTS = (*("--adaptive-input", "--adaptive-input-cutoff", "5,10"), "--share-decoder-input-output-embed")
 MISFIT = ["kernel_mixture_cross_entropy", "fit", "--criterion cross_entropy"]
 EVALUATION = ("--gen-subset", "test", *LM_TASK[2:], "--batch-size", 8)
 
@@ -115,10 +123,28 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             lm_training(lm_data, next(folders), "--adaptive-softmax-cutoff", "5,10", arch="kernel_transformer_lm"),
             ["--adaptive-softmax-cutoff"],
         ),
+        "transformer: adaptive weights": (
+            lm_training(
+                lm_data, next(folders), "--adaptive-input", "--tie-adaptive-weights", arch="kernel_transformer_lm"
+            ),
+            ["--tie-adaptive-weights is not supported"],
+        ),
+        "transformer: adaptive inputs shared": (
+            lm_training(lm_data, next(folders), *ADAPTIVE_INPUTS, arch="kernel_transformer_lm"),
+            ["--adaptive-input has several matrices"],
+        ),
+        "transformer: base layers": (
+            lm_training(lm_data, next(folders), "--base-layers", 1, arch="kernel_transformer_lm"),
+            ["--base-layers is not supported"],
+        ),
+        "embeddings of two languages shared": (
+            mt_training(mt_data, next(folders), "--share-all-embeddings"),
+            ["--share-all-embeddings requires"],
+        ),
         "criterion on lstm_lm": (lm_training(lm_data, next(folders), arch="lstm_lm"), MISFIT),
         "criterion on transformer_lm": (lm_training(lm_data, next(folders), arch="transformer_lm"), MISFIT),
         "criterion on transformer": (mt_training(mt_data, next(folders), arch="transformer"), MISFIT),
-        "base layers": (mt_training(mt_data, next(folders), "--base-layers", 1), ["--base-layers 1 is not supported"]),
+        "base layers": (mt_training(mt_data, next(folders), "--base-layers", 1), ["--base-layers is not supported"]),
         "no data": (lm_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no translation data": (mt_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no data to evaluate on": (("eval_lm", nowhere, "--path", mixture_lm.last, *EVALUATION), ["nowhere"]),
@@ -158,7 +184,9 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
 MISTAKES = [
     *OPTIONS,
     *(f"resuming: {name}" for name in (*RESUMING, "other data")),
-    *("transformer: adaptive softmax", "criterion on lstm_lm", "criterion on transformer_lm"),
+    *("transformer: adaptive softmax", "transformer: adaptive weights", "transformer: adaptive inputs shared"),
+    *("transformer: base layers", "embeddings of two languages shared"),
+    *("criterion on lstm_lm", "criterion on transformer_lm"),
     *("criterion on transformer", "base layers", "no data", "no translation data", "no data to evaluate on"),
     *("other data to evaluate on", "no checkpoint", "no checkpoint to generate from", "not a checkpoint"),
     *("environment", "monolingual data for translation", "no sentence fits", "no sentence fits, in eights"),

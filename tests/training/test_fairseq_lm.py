@@ -330,6 +330,29 @@ def test_stock_lstm_weights_load_into_a_mixture(stock_lm):
     assert ours.decoder.output_projection.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
 
 
+def test_stock_lstm_that_shares_its_embeddings(stock_lm):
+    """It has no fc_out: its matrix is taken for both, also where ours doesn't share."""
+    _, task = load(stock_lm.folder)
+    stock = {key: value for key, value in parameters(stock_lm.folder).items() if "fc_out" not in key}
+    for shares in (False, True):
+        ours = build(task, "lin", share_decoder_input_output_embed=shares)
+        ours.load_state_dict(dict(stock))
+        for module in (ours.decoder.embed_tokens, ours.decoder.output_projection):
+            assert module.weight.equal(stock["decoder.embed_tokens.weight"])
+
+
+def test_embeddings_shared_unlike_the_checkpoint_s(stock_lm, caplog):
+    """Refused; a finetuning takes the output's, and says so."""
+    _, task = load(stock_lm.folder)
+    ours = build(task, "lin", share_decoder_input_output_embed=True)
+    with pytest.raises(SystemExit, match="the checkpoint doesn't share input and output embeddings"):
+        ours.load_state_dict(parameters(stock_lm.folder))
+    ours.finetuned = True
+    ours.load_state_dict(parameters(stock_lm.folder))
+    assert ours.decoder.embed_tokens.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
+    assert "its output's are taken for both" in caplog.text
+
+
 def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
     """fairseq-train --finetune-from-model: lin with bias starts at the stock model's validation loss."""
     begin = ("--finetune-from-model", stock_lm.last, "--max-update", 1, "--lr", 0)
