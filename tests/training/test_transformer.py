@@ -181,10 +181,14 @@ model:
 # architectures
 
 
-def test_layers_to_keep(model_of):
+@pytest.mark.parametrize("arch", ["kernel_transformer", "kernel_transformer_iwslt_de_en"])
+def test_layers_to_keep(arch, model_of, tmp_path):
     """As fairseq reads them from the command line, for models trained with LayerDrop."""
+    state = torch.load(model_of("log").last, weights_only=True)
+    state["cfg"]["model"]["_name"] = state["cfg"]["model"]["arch"] = arch
+    torch.save(state, tmp_path / "checkpoint.pt")
     layers = {"decoder_layers_to_keep": "1", "encoder_layers_to_keep": "0"}
-    [model], _, _ = load_model_ensemble_and_task([str(model_of("log").last)], arg_overrides=layers)
+    [model], _, _ = load_model_ensemble_and_task([str(tmp_path / "checkpoint.pt")], arg_overrides=layers)
     assert len(model.encoder.layers) == len(model.decoder.layers) == 1
 
 
