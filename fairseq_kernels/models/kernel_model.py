@@ -134,9 +134,9 @@ class KernelModel:
         embeddings = getattr(self.decoder, "embed_tokens", None)
         if getattr(embeddings, "weight", None) is not self.output_layer_module.weight:
             return
-        of_input = state_dict.get(f"{prefix.removesuffix('output_projection.')}embed_tokens.weight")
-        of_output = state_dict.get(f"{prefix}weight")
-        if of_input is None or of_output is None or torch.equal(of_input, of_output):
+        input_weight = state_dict.get(f"{prefix.removesuffix('output_projection.')}embed_tokens.weight")
+        output_weight = state_dict.get(f"{prefix}weight")
+        if input_weight is None or output_weight is None or torch.equal(input_weight, output_weight):
             return
         text = "the checkpoint doesn't share input and output embeddings, as the model does"
         if not self.finetuned:

@@ -266,7 +266,7 @@ BUGS = [
     Bug(LAYERS + "kerbs.py", " or self.sense_word.is_inference():", ":", KERBS.format("loaded_in_inference")),
     Bug(MODELS + "kernel_lstm_lm.py", "or shared and own.shape == embedding.shape:", "or False:",
         MODELS_TRAINED.format("shares_its_embeddings")),
-    Bug(MODELS + "kernel_model.py", "torch.equal(of_input, of_output)", "True", MODELS_TRAINED.format("unlike_the")),
+    Bug(MODELS + "kernel_model.py", "torch.equal(input_weight, output_weight)", "True", MODELS_TRAINED.format("unlike_the")),
     Bug(MODELS + "kernel_transformer.py", 'key.endswith("layers_to_keep")', "False",
         "tests/training/test_transformer.py -k layers_to_keep"),
     Bug(FUSED + "compiled.py", "return function(*args)\n        if compiled is", "pass\n        if compiled is",
