@@ -130,10 +130,10 @@ class KernelLSTMDecoder(LSTMDecoder):
             stock = state_dict.pop(f"{name}.fc_out.{kind}", None)
             if stock is not None and getattr(self.output_projection, kind) is not None:
                 state_dict[f"{name}.output_projection.{kind}"] = stock
-        embedding, own = state_dict.get(f"{name}.embed_tokens.weight"), self.output_projection.weight
+        embedding = state_dict.get(f"{name}.embed_tokens.weight")
         shared = not any(key.startswith(f"{name}.output_projection.") for key in state_dict)  # in a stock model
-        if own is getattr(self.embed_tokens, "weight", None) or shared and own.shape == embedding.shape:
-            state_dict.setdefault(f"{name}.output_projection.weight", embedding)
+        if shared and embedding is not None and embedding.shape == self.output_projection.weight.shape:
+            state_dict[f"{name}.output_projection.weight"] = embedding
 
 
 @register_model("kernel_lstm_lm", dataclass=KernelLSTMLanguageModelConfig)

@@ -105,10 +105,11 @@ class KernelModel:
     def upgrade_state_dict_named(self, state_dict, name):
         """Lets a stock model's checkpoint in; one of ours must have the same kernels, but for a finetuning."""
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}.decoder.output_projection." if name else "decoder.output_projection."
+        decoder = f"{name}.decoder." if name else "decoder."
+        prefix = f"{decoder}output_projection."
         layer = self.output_layer_module
         layer.adapt_state(state_dict, prefix)
-        self.check_sharing(state_dict, prefix)
+        self.check_sharing(state_dict.get(f"{decoder}embed_tokens.weight"), state_dict.get(f"{prefix}weight"))
         own = layer.state_dict(prefix=prefix)
         marker = f"{prefix}kind_version"
         ours = marker in state_dict
@@ -129,14 +130,14 @@ class KernelModel:
                 f"--untied-projections, --latent-projection and --kernel-params, or {ANOTHER_FOLDER}"
             )
 
-    def check_sharing(self, state_dict, prefix: str) -> None:
+    def check_sharing(self, input_weight: Optional[Tensor], output_weight: Optional[Tensor]) -> None:
         """A model that shares input and output embeddings would take the output's of a checkpoint that doesn't."""
         embeddings = getattr(self.decoder, "embed_tokens", None)
         if getattr(embeddings, "weight", None) is not self.output_layer_module.weight:
             return
-        input_weight = state_dict.get(f"{prefix.removesuffix('output_projection.')}embed_tokens.weight")
-        output_weight = state_dict.get(f"{prefix}weight")
-        if input_weight is None or output_weight is None or torch.equal(input_weight, output_weight):
+        if input_weight is None or output_weight is None:
+            return
+        if torch.equal(input_weight.nan_to_num(), output_weight.nan_to_num()):  # NaN, of a divergence, is said later
             return
         text = "the checkpoint doesn't share input and output embeddings, as the model does"
         if not self.finetuned:

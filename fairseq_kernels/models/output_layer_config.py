@@ -183,9 +183,11 @@ def with_defaults(cfg, config: type) -> Namespace:
 def refuse_unsupported(cfg) -> None:
     """Options of the stock models that kernel models can't have. A model of one's own may lack them."""
     for name in ("adaptive_softmax_cutoff", "tie_adaptive_weights", "tie_adaptive_proj", "base_layers"):
-        if getattr(cfg, name, None):
+        value = getattr(cfg, name, None)
+        if value:
+            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
             why = "" if name == "base_layers" else ": kernels replace the softmax layer"
-            raise mistake(f"--{name.replace('_', '-')} is not supported here{why}; leave it out")
+            raise mistake(f"{given} is not supported here{why}; leave it out")
 
 
 def build_output_layer(

@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from ..fused.matrix_products import chunks
 from ..fused.precision import HALF
@@ -25,6 +25,11 @@ def check_integer(name: str, value, least: int = 1) -> None:
     """
     if not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}={value} is not allowed: it must be an integer >= {least}")
+
+
+def several_processes() -> bool:
+    """Whether this is one of the processes of a distributed training."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def finite(bias: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
 from ..fused.precision import at_least_float32
-from .base import OutputLayer, check_integer
+from .base import OutputLayer, check_integer, several_processes
 from .spherical import SphericalFamily
 from .spherical_statistics import gram
 
@@ -266,9 +266,8 @@ class FactoredSGD(torch.optim.Optimizer):
         Raises:
             RuntimeError: several processes train, each of which would make a step of its own.
         """
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            if torch.distributed.get_world_size() > 1:
-                raise RuntimeError("FactoredSGD trains in one process; with several give the layer that isn't factored")
+        if several_processes():
+            raise RuntimeError("FactoredSGD trains in one process; with several give the layer that isn't factored")
         loss = None
         if closure is not None:
             with torch.enable_grad():

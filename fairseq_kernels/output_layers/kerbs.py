@@ -135,9 +135,11 @@ class KerBSoftmax(OutputLayer):
 
     def word_senses(self) -> Tensor:
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
-        known = None if torch.compiler.is_compiling() else self._table  # a graph would have it for good
+        # a graph would have it for good, and inference mode counts no changes in place
+        anew = torch.compiler.is_compiling() or self.sense_word.is_inference()
+        known = None if anew else self._table
         version = times_written(self.sense_word)
-        if known is None or known[0] is not self.sense_word or known[1] != version or self.sense_word.is_inference():
+        if known is None or known[0] is not self.sense_word or known[1] != version:
             with torch.inference_mode(False):  # autograd saves no tensors of inference mode
                 order = torch.argsort(self.sense_word, stable=True)
                 words = self.sense_word[order]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .base import check_integer
+from .base import check_integer, several_processes
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class SenseAllocation(nn.Module):
         """Takes the pending sums into the moving averages (Eq. 12, 13)."""
         own = [getattr(self, f"pending_{name}") for name in OBSERVED]
         pending = own
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        if several_processes():
             together = torch.cat(own)
             distributed.all_reduce(together)
             pending = together.split([len(part) for part in own])

@@ -135,7 +135,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         ),
         "transformer: base layers": (
             lm_training(lm_data, next(folders), "--base-layers", 1, arch="kernel_transformer_lm"),
-            ["--base-layers is not supported"],
+            ["--base-layers 1 is not supported"],
         ),
         "embeddings of two languages shared": (
             mt_training(mt_data, next(folders), "--share-all-embeddings"),
@@ -144,7 +144,7 @@ def mistakes(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         "criterion on lstm_lm": (lm_training(lm_data, next(folders), arch="lstm_lm"), MISFIT),
         "criterion on transformer_lm": (lm_training(lm_data, next(folders), arch="transformer_lm"), MISFIT),
         "criterion on transformer": (mt_training(mt_data, next(folders), arch="transformer"), MISFIT),
-        "base layers": (mt_training(mt_data, next(folders), "--base-layers", 1), ["--base-layers is not supported"]),
+        "base layers": (mt_training(mt_data, next(folders), "--base-layers", 1), ["--base-layers 1 is not supported"]),
         "no data": (lm_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no translation data": (mt_training(nowhere, next(folders)), ["nowhere", "not found"]),
         "no data to evaluate on": (("eval_lm", nowhere, "--path", mixture_lm.last, *EVALUATION), ["nowhere"]),

@@ -353,6 +353,13 @@ def test_embeddings_shared_unlike_the_checkpoint_s(stock_lm, caplog):
     assert "its output's are taken for both" in caplog.text
 
 
+def test_a_diverged_model_that_shares_is_one_that_shares(stock_lm):
+    _, task = load(stock_lm.folder)
+    ours = build(task, "lin", share_decoder_input_output_embed=True)
+    torch.nn.init.constant_(ours.decoder.embed_tokens.weight, math.nan)
+    ours.load_state_dict({key: value.clone() for key, value in ours.state_dict().items()})
+
+
 def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
     """fairseq-train --finetune-from-model: lin with bias starts at the stock model's validation loss."""
     begin = ("--finetune-from-model", stock_lm.last, "--max-update", 1, "--lr", 0)
