@@ -23,8 +23,7 @@ class MixtureOfGaussians(Kernel):
     The model has exactly the linear kernel's parameters: the d coordinates of W_v, and of h, are shared out among
     the components in equal blocks (a remainder stays unused); the last coordinate x of a block carries the
     variance, s = softplus(x / sqrt(m)) + floor, the m before it the mean. Without the sqrt(m) x would move the score,
-    which has m/2 times the logarithm of s, as much as all of the mean does, and models learn worse
-    (results/gaussian_variance.json).
+    which has m/2 times the logarithm of s, as much as all of the mean does.
     """
 
     hyperparameters: Tuple[Hyperparameter, ...] = (Hyperparameter("components", 2, "count"), FLOOR)
