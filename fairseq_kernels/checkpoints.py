@@ -3,7 +3,6 @@ line where they are no checkpoints or of another kind of model; a finished train
 :func:`install` puts this into fairseq.
 """
 
-import errno
 import functools
 import logging
 import os
@@ -24,7 +23,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
 from .analysis.model_state import check_parts, check_sums, place
-from .errors import mistake, unreadable
+from .errors import mistake, passing, unreadable
 from .layer_names import CRITERIONS
 from .models.output_layer_config import refuse_options_of_others
 
@@ -116,7 +115,7 @@ def checked_for_task(build):
     def build_model(task, cfg, from_checkpoint=False):
         if not from_checkpoint:
             refuse_options_of_others(cfg)
-        task.from_checkpoint = from_checkpoint
+        task.from_checkpoint, task.output_layer_name = from_checkpoint, None
         try:
             model = build(task, cfg, from_checkpoint)
         finally:
@@ -134,8 +133,12 @@ def checked_for_task(build):
     return build_model
 
 
-# errors of a machine, not of a file
-PASSING = {errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+def written_at(path: Path) -> int:
+    """In nanoseconds; 0 if another process of the training has renamed it."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def newest(folder: Path) -> Optional[Path]:
@@ -147,26 +150,25 @@ def newest(folder: Path) -> Optional[Path]:
     """
     best: Tuple[int, int] = (0, 0)
     chosen, written = None, 0
-    for path in sorted(folder.glob("checkpoint*.pt"), key=lambda path: not path.name.startswith("checkpoint_last")):
-        try:
-            time = path.stat().st_mtime_ns
-            if time < written:  # the training has gone on since, from this one or from an older one
-                continue
-            here = place(path)
-        except FileNotFoundError:  # another process of the training has renamed it
+    times = {path: written_at(path) for path in folder.glob("checkpoint*.pt")}
+    for path in sorted(times, key=lambda path: (not path.name.startswith("checkpoint_last"), -times[path])):
+        if times[path] < written:  # the training has gone on since, from this one or from an older one
             continue
+        try:
+            here = place(path)
         except (SystemExit, LookupError, TypeError) as error:
             cause = error.__cause__
-            if isinstance(cause, MemoryError) or getattr(cause, "errno", None) in PASSING:
-                raise mistake(f"{path} can't be read ({cause or 'out of memory'}); mend that and call again") from cause
-            if isinstance(cause, pickle.UnpicklingError) and "GLOBAL" in str(cause) and is_zipfile(path):  # whole
+            if isinstance(cause, FileNotFoundError):  # another process of the training has renamed it
+                continue
+            refused = isinstance(cause, pickle.UnpicklingError) and "GLOBAL" in str(cause) and is_zipfile(path)
+            if passing(cause) or refused:  # it may be whole
                 raise
             logger.warning(f"{path} is damaged: left as {path.name}.damaged")
             with suppress(OSError):  # another process of the training has done it, or nothing may be written
                 path.rename(f"{path}.damaged")
             continue
         if here[1] and here > best:
-            best, chosen, written = here, path, time
+            best, chosen, written = here, path, times[path]
     return chosen
 
 
@@ -273,9 +275,15 @@ def resume(cfg, trainer, **options):
             finish_copies(cfg, path, trainer.checkpoint_suffix, state)
         logger.info(f"resumes after {made:,} updates from {cfg.restore_file}")
         if is_finished(cfg, trainer, epoch_itr, state):
-            logger.info(
-                f"the training in {cfg.save_dir} is finished ({made:,} updates); to train it further, raise "
-                "--max-update, --max-epoch, --stop-time-hours or --patience, or lower --stop-min-lr, whichever ended it"
+            further = (
+                "to train it further, raise --max-update, --max-epoch, --stop-time-hours or --patience, or lower "
+                "--stop-min-lr, whichever ended it"
             )
+            if path is None:  # of another training, of which nothing was written here
+                raise mistake(
+                    f"--restore-file {cfg.restore_file} is of a training that is finished ({made:,} updates); "
+                    f"{further}, or add --reset-optimizer for a new training that begins with its model"
+                )
+            logger.info(f"the training in {cfg.save_dir} is finished ({made:,} updates); {further}")
             raise SystemExit(0)
     return state, epoch_itr

@@ -32,7 +32,7 @@ def call_main(cfg, main, **kwargs) -> None:
         SystemExit: one line: options that don't fit each other, or a training that left no checkpoint.
     """
     options = cfg.distributed_training
-    first = not options.distributed_rank  # fairseq forgets the rank of a node when it starts its processes
+    rank = options.distributed_rank  # fairseq forgets a node's when it starts its processes
     run = functools.partial(with_plugin, main, os.getpid())
     try:
         if cfg.common.tpu or torch.cuda.is_available() and not cfg.common.cpu:
@@ -46,6 +46,7 @@ def call_main(cfg, main, **kwargs) -> None:
         raise mistake(lines[-1].partition(PREFIX)[2]) from error
     except ProcessExitedException as error:
         raise mistake(f"one of the processes ended ({error}); see above") from error
+    first = not (rank or options.distributed_rank)  # torchrun's is only there now
     if main.__name__ in ("main", "pre_main") and "train" in main.__module__ and first:
         if not cfg.checkpoint.no_save and not any(Path(cfg.checkpoint.save_dir).glob("checkpoint*.pt")):
             raise mistake(

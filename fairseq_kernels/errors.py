@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import os
 import pickle
 import re
@@ -17,6 +18,7 @@ TOO_LONG = (
     "no sentence of the data is short enough; give higher --max-tokens, --max-source-positions and "
     "--max-target-positions, or other data"
 )
+NO_MEMORY = "can't allocate memory|not enough memory"  # torch's, on the CPU
 # what fairseq and torch say of mistakes, and what to do about each
 EXPLANATIONS = {
     r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} is another one; use the same --arch and "
@@ -81,11 +83,22 @@ def explanation(error: BaseException) -> Optional[str]:
     return str(error) if isinstance(error, AssertionError) and str(error) else None  # fairseq checks options by these
 
 
+def passing(error: Optional[BaseException]) -> str:
+    """What of the machine keeps a file from being read, which may be whole; "" if it is the file."""
+    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search(NO_MEMORY, str(error)):
+        return "out of memory"
+    # zipfile reads before the start of a cut-off file, which is EINVAL
+    machine = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+    return (error.strerror or str(error)) if machine else ""
+
+
 def unreadable(path: object, error: BaseException) -> str:
     """Why a checkpoint can't be read. torch's own words, which advise to load it unsafely, are left out."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
+    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
         why = "not found" if isinstance(error, FileNotFoundError) else f"can't be read ({error.strerror})"
         return f"checkpoint {error.filename} {why}; give a .pt file that fairseq-train wrote"
+    if passing(error):
+        return f"{path} can't be read ({passing(error)}); mend that and call again"
     code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if code:
         return f"{path} is refused: it holds {code[1]}, which may run code; give a .pt file that fairseq-train wrote"

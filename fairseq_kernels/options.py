@@ -26,7 +26,7 @@ COUNTS = (
 )
 SHARES = ("dropout", "decoder_dropout_in", "decoder_dropout_out", "attention_dropout", "activation_dropout")
 BOUNDS = {**dict.fromkeys(SIZES, (1, (1 << 31) - 1)), **dict.fromkeys(SHARES, (0, 1))}
-BOUNDS.update(dict.fromkeys(COUNTS, (0, sys.float_info.max)), seed=(0, (1 << 32) - 1))  # numpy takes such a seed
+BOUNDS.update(dict.fromkeys(COUNTS, (0, sys.float_info.max)), seed=(0, (1 << 31) - 1))
 
 
 def install() -> None:

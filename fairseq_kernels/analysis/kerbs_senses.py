@@ -9,12 +9,13 @@ from typing import Dict, List, Optional
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
 from ..errors import CommandParser, data_bin_near, mistake, positive_int
 from .measurement import provenance
-from .model_state import check_finite, model_state
+from .model_state import check_finite, load, model_state
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
@@ -39,7 +40,7 @@ class Senses:
         check_finite(checkpoint, [self.vectors] if self.theta is None else [self.vectors, self.theta])
         self.usage: Optional[Tensor] = layer.get("allocation.usage")
         self.occurrences: Optional[Tensor] = layer.get("allocation.occurrences")
-        self.dictionary = dictionary(data, 1 + int(self.home.max()))
+        self.dictionary = dictionary(checkpoint, data, 1 + int(self.home.max()))
         self.words = self.dictionary.symbols
 
     def of(self, word: int) -> List[int]:
@@ -97,15 +98,24 @@ class Senses:
         return decades
 
 
-def dictionary(data: Path, number: int) -> Dictionary:
-    """That dictionary in the folder which has ``number`` words."""
-    for path in sorted(data.glob("dict*.txt")):
-        candidate = Dictionary.load(str(path))
-        if len(candidate) == number:
-            return candidate
-    near = data_bin_near(data)
+def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
+    """The ``number`` words of a model's decoder, from the data-bin folder of its training.
+
+    Raises:
+        SystemExit: one line: the folder has no such dictionary.
+    """
+    path = data / "dict.txt"
+    if any(data.glob("dict.*.txt")):  # of translation
+        task = load(checkpoint).get("cfg", {}).get("task", {})
+        language = (task if isinstance(task, dict) else vars(task)).get("target_lang")
+        path = data / f"dict.{language or infer_language_pair(str(data))[1]}.txt"
+    if path.is_file():
+        words = Dictionary.load(str(path))
+        if len(words) == number:
+            return words
     raise mistake(
-        f"no dict.txt in {data} has the checkpoint's {number:,} words; give the data-bin folder of its training{near}"
+        f"no {path.name} with the checkpoint's {number:,} words in {data}; give the data-bin folder of its training"
+        f"{data_bin_near(data)}"
     )
 
 

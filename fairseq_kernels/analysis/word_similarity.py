@@ -86,7 +86,7 @@ def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -
             what :func:`embeddings` refuses.
     """
     vectors = embeddings(checkpoint, of)
-    indices = dictionary(data, len(vectors)).indices
+    indices = dictionary(checkpoint, data, len(vectors)).indices
     covered = [pair for pair in pairs if pair.first in indices and pair.second in indices]
     if len(covered) < 2:
         raise mistake(

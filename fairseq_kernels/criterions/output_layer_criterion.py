@@ -66,8 +66,9 @@ class OutputLayerCriterion(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg, task):
-        """As fairseq's; the model, built before, has written the name of its output layer to the task."""
-        cls.check_layer(getattr(task, "output_layer_name", None))
+        """As fairseq's; a model that is built before has written the name of its output layer to the task."""
+        if hasattr(task, "output_layer_name"):
+            cls.check_layer(task.output_layer_name)
         return super().build_criterion(cfg, task)
 
     @classmethod

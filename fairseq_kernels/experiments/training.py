@@ -147,7 +147,8 @@ def main() -> None:
         if not math.isfinite(value):
             sys.exit(
                 f"{program}: error: the training diverged: valid perplexity {value} after {update:,} updates; start "
-                f"anew in another --save-dir with a lower --lr or --clip-norm (log: {log})"
+                "anew in another --save-dir with a lower --lr or --clip-norm, or less extreme --kernel-params (log: "
+                f"{log})"
             )
         print(f"valid perplexity {value:.1f} after {update:,} updates (log: {log})")
 

@@ -30,7 +30,7 @@ from .tables import RESULTS, Row, Table, checkout, load_table
 from .training import default_profile
 
 WAIT = 1.0  # seconds between two looks at a run that another process has
-SEEDS = 2**32  # numpy takes those below
+SEEDS = 2**31  # those below are allowed, as fairseq-train's
 GRACE = 30  # seconds that Snakemake has to end in, when it is stopped
 LIBC = ctypes.CDLL(None)
 SNAKEFILE = Path(__file__).with_name("Snakefile")

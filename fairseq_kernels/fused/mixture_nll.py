@@ -137,43 +137,46 @@ def single_losses(scores, target: Tensor, smoothing: Smoothing, with_gradients: 
     [(score, free)] = scores
     word = target.unsqueeze(1)
     at_target = score.gather(1, word).squeeze(1)
-    everywhere = score.sum(1) * smoothing.everywhere if smoothing.everywhere else 0.0
+    total = score.sum(1) if smoothing.everywhere else None
     peak = score.amax(1)
     if with_gradients:
-        probability, log_partition = softmax(score, free, peak)
+        probability, log_sum = softmax(score, free)
     else:
-        log_partition = log_sum_exp(score, free, peak)
-    nll = log_partition - at_target
-    loss = nll if not smoothing.everywhere else log_partition - smoothing.on_target * at_target - everywhere
+        log_sum = log_sum_exp(score, free, peak)
+    below = peak - at_target  # at first, as a logarithm added to a large score would lose its digits
+    nll = loss = log_sum + below
+    if total is not None:
+        loss = log_sum + smoothing.on_target * below + smoothing.everywhere * (score.size(1) * peak - total)
     grad_scores = []
     if with_gradients:
         if smoothing.everywhere:
             probability -= smoothing.everywhere
         add_at(probability, word, -smoothing.on_target)
         grad_scores.append(probability)
-    return Losses(loss, nll, log_partition.unsqueeze(1), at_target >= peak, grad_scores, [None], None)
+    return Losses(loss, nll, (peak + log_sum).unsqueeze(1), at_target >= peak, grad_scores, [None], None)
 
 
 def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradients: bool) -> Losses:
     """K > 1 needs one number a token and component, the partition: log p(y) = logsumexp_k(log pi_k + log p_k(y)),
     and with r_k = pi_k p_k(y) / p(y): dL/dS_k(v) = r_k (p_k(v) - [v = y]), dL/dlog pi_k = -r_k."""
     word = target.unsqueeze(1)
-    grad_scores, at_targets, log_partitions = [], [], []
+    grad_scores, log_probabilities, log_partitions = [], [], []
     for score, free in scores:
-        at_targets.append(score.gather(1, word).squeeze(1))
         peak = score.amax(1)
+        below = peak - score.gather(1, word).squeeze(1)
         if with_gradients:
-            probability, log_partition = softmax(score, free, peak)
+            probability, log_sum = softmax(score, free)
             add_at(probability, word, -1.0)
             grad_scores.append(probability)
         else:
-            log_partition = log_sum_exp(score, free, peak)
-        log_partitions.append(log_partition)
-    log_partition = torch.stack(log_partitions, dim=1)
-    joint = log_pi + torch.stack(at_targets, dim=1) - log_partition
+            log_sum = log_sum_exp(score, free, peak)
+        log_probabilities.append(-(log_sum + below))
+        log_partitions.append(peak + log_sum)
+    joint = log_pi + torch.stack(log_probabilities, dim=1)
     loss = -joint.logsumexp(1)
     responsibility = (joint + loss.unsqueeze(1)).exp()
-    return Losses(loss, loss, log_partition, None, grad_scores, list(responsibility.split(1, dim=1)), -responsibility)
+    factors, log_partition = list(responsibility.split(1, dim=1)), torch.stack(log_partitions, dim=1)
+    return Losses(loss, loss, log_partition, None, grad_scores, factors, -responsibility)
 
 
 def smoothed_mixture_losses(
@@ -205,18 +208,18 @@ def smoothed_mixture_losses(
     return Losses(loss, nll, torch.cat(log_partitions, 1), None, grad_scores, [None] * len(joint), grad_log_pi)
 
 
-def softmax(score: Tensor, free: bool, peak: Tensor) -> Tuple[Tensor, Tensor]:
-    """Probabilities (n, V), over the scores where they are free, and log partition (n,), given the maxima (n,)."""
+def softmax(score: Tensor, free: bool) -> Tuple[Tensor, Tensor]:
+    """Probabilities (n, V), over the scores where they are free, and log sum_v exp(S(v) - max S), (n,)."""
     # torch's CPU softmax finishes reading a row before it writes it, so that it can work in place
     in_place = free and score.device.type == "cpu"
     probability = torch.softmax(score, 1, out=score) if in_place else torch.softmax(score, 1)
-    return probability, peak - probability.amax(1).log()  # the peak's probability is e^(peak - LSE)
+    return probability, -probability.amax(1).log()  # the maximum's probability is the sum's inverse
 
 
 def log_sum_exp(score: Tensor, free: bool, peak: Tensor) -> Tensor:
-    """The log partition (n,) alone."""
+    """log sum_v exp(S(v) - max S), (n,), given the maxima (n,)."""
     shifted = score.sub_(peak.unsqueeze(1)) if free else score - peak.unsqueeze(1)
-    return peak + shifted.exp_().sum(1).log()
+    return shifted.exp_().sum(1).log()
 
 
 def add_at(values: Tensor, column: Tensor, amount: float) -> None:

@@ -88,6 +88,8 @@ class KernelLSTMDecoder(LSTMDecoder):
     def extract_features(self, prev_output_tokens, encoder_out=None, incremental_state=None):
         """Context vectors (B, T, d); in decoding those of the last token, from the cached state."""
         state = None
+        if self.dropout_out_module.apply_during_inference:  # --retain-dropout, which nn.LSTM doesn't know
+            self.lstm.train()
         if incremental_state:
             prev_output_tokens = prev_output_tokens[:, -1:]
             cached = self.get_incremental_state(incremental_state, "cached_state")

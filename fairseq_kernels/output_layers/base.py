@@ -32,6 +32,12 @@ def several_processes() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
+def samples(tensor: Tensor) -> Tuple[Tensor, Tensor]:
+    """Some of its numbers: spread over all of it, and one of every row."""
+    every_row = tensor.flatten(1)[:, 0] if tensor.dim() > 1 else tensor
+    return tensor.flatten()[:: max(1, tensor.numel() // SAMPLES)], every_row
+
+
 def finite(bias: Tensor) -> Tensor:
     """A bias of -inf, which bars a word, as half of the least number: the gradient of logaddexp(-inf, -inf) is NaN."""
     return bias.clamp_min(torch.finfo(bias.dtype).min / 2)
@@ -216,12 +222,12 @@ class OutputLayer(nn.Module):
         if any(tensor.is_inference() for tensor in tensors):  # a layer made in inference mode has no _version
             return compute()
         state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
-        samples = [t.detach().flatten()[:: max(1, t.numel() // SAMPLES)].clone() for t in tensors]
+        values = [sample.clone() for t in tensors for sample in samples(t.detach())]
         if self._cached is not None:
-            last_state, last_samples, result = self._cached
-            if last_state == state and all(map(torch.equal, last_samples, samples)):
+            last_state, last_values, result = self._cached
+            if last_state == state and all(map(torch.equal, last_values, values)):
                 return result
-        self._cached = state, samples, compute()
+        self._cached = state, values, compute()
         return self._cached[2]
 
     def product_dtype(self, features: Tensor) -> Optional[torch.dtype]:

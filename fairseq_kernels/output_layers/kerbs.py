@@ -304,13 +304,14 @@ class KerBSPass(LossPass):
         shares = (own - at_target.unsqueeze(1)).exp_()  # p(s | y)
         if epsilon:
             loss, nll, grad_scores = self.smoothed_losses(scores, target, epsilon, at_target)
-        elif self.with_gradients:
-            grad_scores, partition = softmax(scores, True, scores.amax(1))
-            loss = nll = partition - at_target
-            grad_scores.scatter_add_(1, senses, -shares)
         else:
-            grad_scores, loss = None, log_sum_exp(scores, True, scores.amax(1)) - at_target
-            nll = loss
+            peak, grad_scores = scores.amax(1), None
+            if self.with_gradients:
+                grad_scores, log_sum = softmax(scores, True)
+                grad_scores.scatter_add_(1, senses, -shares)
+            else:
+                log_sum = log_sum_exp(scores, True, peak)
+            loss = nll = log_sum + (peak - at_target)
         if self.observed is not None:
             self.observed.add(target, senses, nll, shares)
         return loss, nll, grad_scores

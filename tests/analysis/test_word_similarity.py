@@ -44,7 +44,7 @@ def test_score(model, output, of, matrix, request, lm_data, tmp_path):
     trained = request.getfixturevalue(model)
     actual = simlex(lm_data, trained.last, read_pairs(write(tmp_path / "pairs.txt")), of)
     weight = parameters(trained.folder)[f"decoder.{matrix or output}.weight"].double()
-    words = dictionary(lm_data, 24).symbols
+    words = dictionary(trained.last, lm_data, 24).symbols
     cosines, ratings = [], []
     for first, second, rating in PAIRS:
         if first in words and second in words:

@@ -349,7 +349,14 @@ def test_a_later_start_is_newer(finished, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "Too many files"), PermissionError(13, "no")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")),
+        *(OSError(errno.EMFILE, "Too many files"), TimeoutError(errno.ETIMEDOUT, "late"), PermissionError(13, "no")),
+    ],
+    ids=repr,
+)
 def test_what_passes_damages_no_checkpoint(error, finished, monkeypatch, tmp_path):
     [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
     shutil.copy(whole, tmp_path)

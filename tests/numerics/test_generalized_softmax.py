@@ -1,5 +1,6 @@
 """The output layer: log-probabilities and loss against the plain formula, memory, precision, and wrong input."""
 
+import math
 import subprocess
 import sys
 
@@ -479,6 +480,17 @@ def test_extreme_norms(kernels, params, untied, smoothing):
             assert all(gradient.isfinite().all() for gradient in actual)
     with torch.no_grad():
         assert layer(features).isfinite().all()
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("kernels", ["lin", "2xlin"])
+def test_large_scores_lose_no_digits(kernels, learns):
+    """Of words that are all alike each has 1 / V, however large its score."""
+    layer = GeneralizedSoftmax(6, 7, kernels, bias=False)
+    nn.init.constant_(layer.weight, 1e5)
+    with torch.set_grad_enabled(learns):
+        nll = layer.nll(torch.randn(9, 6), torch.arange(9) % 7, reduction="none")
+    torch.testing.assert_close(nll, torch.full((9,), math.log(7)))
 
 
 def test_fp16_loss_scale_comes_before_rounding():

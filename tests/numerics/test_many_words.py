@@ -52,12 +52,13 @@ def test_decoding(kernels):
     [
         lambda weight: weight.mul_(-1),
         lambda weight: weight[-3:].fill_(0.5),  # some rows, as a sparse optimiser has it
+        lambda weight: weight[1].fill_(0.5),  # a word
     ],
 )
 @pytest.mark.parametrize("kernels", ["log", "lin,ssg"])
 def test_decoding_after_a_change_of_the_data(kernels, change):
     """Optimisers that write through ``.data`` leave the version counter as it is: only the values tell."""
-    layer = layer_of(kernels, words=100).eval()
+    layer = layer_of(kernels, words=10_000).eval()
     features = torch.randn(3, 6, dtype=torch.float64)
     with torch.no_grad():
         layer(features)

@@ -56,7 +56,7 @@ OPTIONS = {
     **{
         f"{option} {value}": ((option, value), [f"{option} {value} is not allowed: give {allowed}"])
         for option, value, allowed in (
-            *(("--dropout", 1.5, "at most 1"), ("--seed", 1 << 32, "at most 4294967295")),
+            *(("--dropout", 1.5, "at most 1"), ("--seed", 1 << 31, "at most 2147483647")),
             *(("--clip-norm", math.nan, "a number"), ("--stop-time-hours", math.nan, "a number")),
             ("--batch-size", 10**20, "at most 2147483647"),
         )
@@ -356,7 +356,7 @@ def test_threads(lm_data, tmp_path):
         (["table", "tabel1", "{lm}"], ["'tabel1'", "table1"]),
         (["table", "table1", "{lm}", "--row", "lin"], ["table1.sh: error: unknown option --row; did you mean --rows?"]),
         (["table", "table1", "{lm}", "--rows", "lin", "--rows", "nil"], ["'nil'", "unigram"]),
-        (["table", "table1", "{lm}", "--seeds", "1", "4294967296"], ["--seeds 1 4294967296", "1 to 4294967295"]),
+        (["table", "table1", "{lm}", "--seeds", "1", "2147483648"], ["--seeds 1 2147483648", "1 to 2147483647"]),
         (["table", "table1", "{lm}", "--rows", "lin", "--results", "/dev/null"], ["--results /dev/null can't be wr"]),
         (["table", "table1", "{lm}", "--save-dir", "{tmp}/a", "--", "--max-updat", "5"], ["did you mean --max-upd"]),
         (["grid_search", "{lm}", "--kernel", "log", "--", "--dropuot", "0"], ["--dropuot; did you mean --dropout?"]),

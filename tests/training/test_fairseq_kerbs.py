@@ -228,6 +228,16 @@ def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
         assert end.value.code and said in f"{end.value}{err}" and not out
 
 
+@pytest.mark.parametrize("given", ["de", None])
+def test_words_of_the_target_language(given, monkeypatch, tmp_path):
+    """Of two dictionaries of one size; fairseq takes the languages from the files' names where none are given."""
+    for language in ("de", "en"):
+        (tmp_path / f"dict.{language}.txt").write_text(f"{language} 1\n")
+    (tmp_path / "train.en-de.en.bin").touch()
+    monkeypatch.setattr(kerbs_senses, "load", lambda checkpoint: {"cfg": {"task": {"target_lang": given}}})
+    assert kerbs_senses.dictionary(tmp_path / "checkpoint_best.pt", tmp_path, 5).symbols[-1] == "de"
+
+
 def test_senses_without_a_checkpoint(lm_data, stock_lm):
     code, _, err = script("kerbs_senses", lm_data, stock_lm.last)
     assert code != 0 and "has no senses" in err and "Traceback" not in err

@@ -12,6 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq_cli.train import main as train_main
 from fairseq_commands import (
     ALL_SENTENCES,
@@ -658,6 +659,9 @@ def test_nodes_but_the_first_need_no_checkpoint(monkeypatch, tmp_path):
     cfg.distributed_training.distributed_rank = 0
     with pytest.raises(SystemExit, match="ended without a checkpoint"):
         distribution.call_main(cfg, train_main)
+    knows = lambda cfg, main, **kwargs: cfg.distributed_training.update(distributed_rank=1)  # noqa: E731
+    monkeypatch.setattr(distribution, "fairseq_call", knows)  # from torchrun
+    distribution.call_main(cfg, train_main)
 
 
 def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
@@ -672,6 +676,11 @@ def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
     assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
     os.utime(tmp_path / "checkpoint_last.pt", (9, 9))
     assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
+    (tmp_path / "checkpoint_last.pt").unlink()
+    os.utime(tmp_path / "checkpoint2.pt", (10, 10))
+    backwards = sorted(tmp_path.glob("*.pt"), reverse=True)
+    monkeypatch.setattr(checkpoints.Path, "glob", lambda *_: backwards)  # in a folder's order, which may be any
+    assert checkpoints.newest(tmp_path).name == "checkpoint2.pt"
 
 
 def test_finetuning_where_all_checkpoints_are_damaged(mixture_lm, tmp_path):
@@ -680,6 +689,32 @@ def test_finetuning_where_all_checkpoints_are_damaged(mixture_lm, tmp_path):
     cfg = Namespace(save_dir=str(tmp_path), restore_file="checkpoint_last.pt", finetune_from_model=str(mixture_lm.last))
     assert checkpoints.choose(cfg, "") is None
     assert cfg.restore_file == "checkpoint_last.pt" and cfg.finetune_from_model == str(mixture_lm.last)
+
+
+def test_nothing_is_trained_from_a_finished_training(mixture_lm, lm_data, tmp_path):
+    """By --restore-file of another training, which has made all updates already."""
+    made = checkpoints.place(mixture_lm.last)[1]
+    options = ("--kernels", "2xlin,log", "--restore-file", mixture_lm.last, "--max-update", made)
+    result = start(*lm_training(lm_data, tmp_path, *options)).wait()
+    last = result.err.splitlines()[-1]
+    assert result.code and f"is of a training that is finished ({made} updates)" in last and "--reset-optimizer" in last
+
+
+def test_a_criterion_before_its_model(lm_data):
+    task = LanguageModelingTask.setup_task(Namespace(data=str(lm_data), output_dictionary_size=-1))
+    cfg = Namespace(label_smoothing=0.0, pi_variance_weight=0.0, sentence_avg=False, report_top10_error=False)
+    assert isinstance(KernelMixtureCrossEntropy.build_criterion(cfg, task), KernelMixtureCrossEntropy)
+
+
+def test_retained_dropout_is_between_the_layers_too(mixture_lm):
+    """--retain-dropout, with which fairseq-generate samples from models."""
+    _, task = load(mixture_lm.folder)
+    batch = padded_batch(task)["net_input"]
+    for retained in (False, True):
+        model = build(task, "lin").eval()
+        model.decoder.lstm.dropout = 0.5
+        model.make_generation_fast_(retain_dropout=retained)
+        assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
 
 
 def test_torch_s_own_wrapper_with_unused_parameters(mixture_lm):
