@@ -22,8 +22,8 @@ from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from .analysis.model_state import check_parts, check_sums, place
-from .errors import mistake, passing, unreadable
+from .analysis.model_state import checked, place
+from .errors import mistake, passing
 from .layer_names import CRITERIONS
 from .models.output_layer_config import refuse_options_of_others
 
@@ -94,13 +94,7 @@ def copy(source: str, target: str, overwrite: bool = False) -> bool:
 
 def read(path: str, arg_overrides=None, load_on_all_ranks: bool = False) -> dict:
     """In the place of fairseq's, which lets all that wrong files raise through."""
-    try:
-        check_sums(Path(path))
-        state = fairseq_read(path, arg_overrides, load_on_all_ranks)
-        check_parts(state)
-        return state
-    except Exception as error:  # torch and fairseq raise all kinds for wrong files
-        raise mistake(unreadable(path, error)) from error
+    return checked(Path(path), lambda: fairseq_read(path, arg_overrides, load_on_all_ranks))
 
 
 def checked_for_task(build):

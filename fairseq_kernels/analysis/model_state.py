@@ -3,7 +3,7 @@
 import re
 import zipfile
 from pathlib import Path
-from typing import Dict, Iterable, Tuple
+from typing import Callable, Dict, Iterable, Tuple
 
 import torch
 from torch import Tensor
@@ -60,12 +60,21 @@ def place(checkpoint: Path) -> Tuple[int, int]:
 
 def load(checkpoint: Path) -> Dict:
     allow_harmless_classes()
+    return checked(checkpoint, lambda: torch.load(checkpoint, map_location="cpu", weights_only=True))
+
+
+def checked(checkpoint: Path, read: Callable[[], Dict]) -> Dict:
+    """What is read of a whole checkpoint of fairseq's.
+
+    Raises:
+        SystemExit: one line: as :func:`model_state`.
+    """
     try:
         check_sums(checkpoint)
-        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        content = read()
         check_parts(content)
         return content
-    except Exception as error:  # torch raises all kinds for wrong files
+    except Exception as error:  # torch and fairseq raise all kinds for wrong files
         raise mistake(unreadable(checkpoint, error)) from error
 
 
