@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 
 # Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
 CPU_ROWS = 384
-SAMPLES = 4096  # values of each parameter that are compared, to see whether it has changed
 
 
 def check_integer(name: str, value, least: int = 1) -> None:
@@ -32,10 +31,10 @@ def several_processes() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def samples(tensor: Tensor) -> Tuple[Tensor, Tensor]:
-    """Some of its numbers: spread over all of it, and one of every row."""
-    every_row = tensor.flatten(1)[:, 0] if tensor.dim() > 1 else tensor
-    return tensor.flatten()[:: max(1, tensor.numel() // SAMPLES)], every_row
+def sample(tensor: Tensor) -> Tensor:
+    """Numbers of every row and of every column of a matrix; all of a vector."""
+    step = tensor.size(-1) - 1 if tensor.dim() > 1 else 1
+    return tensor.flatten()[:: max(1, step)]
 
 
 def finite(bias: Tensor) -> Tensor:
@@ -222,7 +221,7 @@ class OutputLayer(nn.Module):
         if any(tensor.is_inference() for tensor in tensors):  # a layer made in inference mode has no _version
             return compute()
         state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
-        values = [sample.clone() for t in tensors for sample in samples(t.detach())]
+        values = [sample(t.detach()).clone() for t in tensors]
         if self._cached is not None:
             last_state, last_values, result = self._cached
             if last_state == state and all(map(torch.equal, last_values, values)):

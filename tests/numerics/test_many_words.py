@@ -53,6 +53,7 @@ def test_decoding(kernels):
         lambda weight: weight.mul_(-1),
         lambda weight: weight[-3:].fill_(0.5),  # some rows, as a sparse optimiser has it
         lambda weight: weight[1].fill_(0.5),  # a word
+        lambda weight: weight[:, 3].fill_(0.5),  # a feature
     ],
 )
 @pytest.mark.parametrize("kernels", ["log", "lin,ssg"])
