@@ -38,6 +38,7 @@ from common import (
 )
 
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
+POSITIONS = 1024  # subwords and the line end, which fairseq's transformers take
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
 OUTPUT = (
     "--out receives {train,valid,test}.LANG in subwords, code (the merges), {valid,test}.ref.LANG (the references of "
@@ -350,7 +351,16 @@ def write_data_bin(out, args):
     sizes = {name: (len(dictionary) - dictionary.nspecial, sum(word.startswith("madeupword") for word in
                                                                dictionary.symbols))
              for name, dictionary in dictionaries.items()}
-    return {"splits": {name.replace(f".{pair}", ""): row for name, row in counts.items()}, "dictionaries": sizes}
+    lengths = {path.name: longest(path) for split in ("valid", "test") for path in
+               (out / f"{split}.{language}" for language in train)}
+    return {"splits": {name.replace(f".{pair}", ""): row for name, row in counts.items()}, "dictionaries": sizes,
+            "long": {name: length for name, length in lengths.items() if length >= POSITIONS}}
+
+
+def longest(path):
+    """Subwords of a text's longest line."""
+    with open(path, encoding="utf-8") as lines:
+        return max(len(line.split()) for line in lines)
 
 
 def load_dictionary(path):
@@ -376,6 +386,9 @@ def report(result, dropped):
         subwords = row["tokens"] - row["lines"]
         print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
     print(f"dropped by cleaning: {dropped:,} training pairs")
+    for name, length in result.get("long", {}).items():
+        print(f"note: {name} has a line of {length:,} subwords, and models take {POSITIONS - 1:,}: shorten it, or "
+              f"train and evaluate with --max-source-positions {length + 1} --max-target-positions {length + 1}")
     for name, (size, padding) in result["dictionaries"].items():
         print(f"{name}: {size:,} entries, {padding} of them unused (fairseq fills up to a multiple of 8)")
 

@@ -17,6 +17,7 @@ each with an example, which the tests run.
 
 import os
 import re
+import unicodedata
 from collections import Counter
 from functools import partial
 from hashlib import sha256
@@ -177,6 +178,7 @@ def normalise(text, source):
         source: a key of ``RULES``.
     """
     if not PLAIN.fullmatch(text):
+        text = unicodedata.normalize("NFC", text)  # a letter and its accent as one
         for pattern, replacement in COMPILED[source]:
             text = pattern.sub(replacement, text)
         if source in CAPITALS_ARE_LETTERS:

@@ -116,6 +116,10 @@ def report(result):
               f"{100 * row['unknown'] / words:8.2f} %{row['perplexity']:21.2f}")
     vocabulary = result["vocabulary"]
     print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
+    unknown = {split: row["unknown"] for split, row in result["splits"].items()}
+    if any(unknown.values()) and not unknown["train"]:
+        print("note: <unk>, which the test text has, is never seen in training, and so is scored badly: --min-count 2 "
+              "makes it of the words seen once")
 
 
 def lines_of(paths, lower=False):

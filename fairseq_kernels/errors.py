@@ -31,6 +31,9 @@ EXPLANATIONS = {
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
     "are no numbers; give a lower --lr, or --clip-norm",
     r"Exception: The dataset is empty": TOO_LONG,
+    r"Size of sample #(\d+) is invalid \(=(.*?)\) since max_positions=(.*?), skip": "sentence {0} of the data (the "
+    "first is 0) has {1} words, and the model takes {2}; shorten it, or give higher --max-source-positions and "
+    "--max-target-positions, in training and evaluation",
     r"ValueError: (--share-all-embeddings requires .*)": "{0}",
     r"ValueError: (Unsupported language modeling target: \w+)": "{0}; leave out --self-target and --past-target",
     r"'AdaptiveInput' object has no attribute 'weight'": "--adaptive-input has several matrices, which can't be shared "

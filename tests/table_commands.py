@@ -23,8 +23,8 @@ def environment(python=None):
     return {**os.environ, "PYTHON_BIN": python or forked_python()}
 
 
-def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment())
+def call(*arguments, **variables):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env={**environment(), **variables})
 
 
 def start(*arguments, python=None):

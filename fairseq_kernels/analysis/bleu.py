@@ -34,10 +34,10 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
     Args:
         generated: what fairseq-generate wrote.
         reference: raw text, a sentence a line.
-        language: of the reference, for the detokeniser.
+        language: of the reference, for the detokeniser and sacreBLEU's tokeniser.
 
     Raises:
-        ValueError: the numbers of sentences differ, or the reference is no text.
+        ValueError: the numbers of sentences differ, the reference is no text, or the tokeniser isn't installed.
     """
     import sacrebleu
     from sacremoses import MosesDetokenizer
@@ -54,5 +54,8 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
             f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}; make data-bin and "
             "references from the same text again"
         )
-    metric = sacrebleu.BLEU(lowercase=True)
+    try:
+        metric = sacrebleu.BLEU(lowercase=True, trg_lang=language)  # which chooses the tokeniser
+    except (ImportError, RuntimeError) as error:  # that of Japanese and of Korean is a package of its own
+        raise ValueError(f"sacreBLEU can't part {language} into words: {' '.join(str(error).split())}") from None
     return metric.corpus_score(output, [sentences]).score, str(metric.get_signature())

@@ -31,8 +31,8 @@ class Reading(NamedTuple):
 
 @torch.no_grad()
 def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
-    """Reads a split of a data-bin folder, in blocks of 35 words as in training, or of as many as a transformer takes,
-    on a GPU where there is one.
+    """Reads a split of a data-bin folder, in blocks of 35 words, or of the model's own length if that is less, as
+    ``evaluate_lm.sh`` does; on a GPU where there is one.
 
     Raises:
         SystemExit: one line: no such checkpoint, split or folder, or a model without one of our output layers.
@@ -57,7 +57,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     check_finite(checkpoint, model.parameters())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
-    task.args.tokens_per_sample = min(BLOCK, model.max_positions())
+    task.args.tokens_per_sample = min(BLOCK, task.args.tokens_per_sample, model.max_positions())
     task.load_dataset(split)
     batches = task.get_batch_iterator(task.dataset(split), max_sentences=BATCH).next_epoch_itr(shuffle=False)
     blocks = {}

@@ -10,8 +10,6 @@ from typing import Iterable, List, Sequence
 from .files import check_name
 from .profiles import option_value
 
-KINDS = {"lm": "text of one language", "mt": "parallel text"}
-
 
 @dataclass(frozen=True)
 class Corpus:

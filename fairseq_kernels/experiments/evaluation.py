@@ -17,8 +17,9 @@ from ..analysis.bleu import sacrebleu_of
 from ..analysis.model_state import load
 from ..errors import CommandParser, explanation, one_line_errors
 from .commands import Failed, Refused, call, output_to
-from .data import KINDS, Corpus
+from .data import Corpus
 from .profiles import option_value
+from .tables import KINDS
 from .training import check_words, parse_before_fairseq
 
 WORDS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -92,7 +93,8 @@ def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequen
         known = " ".join(sorted(path.name for path in corpus.folder.glob("*.ref.*")))
         raise ValueError(f"no reference {reference}; subsets with one: {known or 'none'}")
     text = corpus.folder / f"{split}.{target}"
-    pieces = text.is_file() and "▁" in text.read_text(encoding="utf-8", errors="replace")
+    lines = text.read_text(encoding="utf-8", errors="replace").split("\n") if text.is_file() else []
+    pieces = any(lines) and all(line.startswith("▁") for line in lines if line)  # sentencepiece's
     arguments = [
         *(str(corpus.binarised), "--task", "translation", "--path", checkpoint, "--gen-subset", split),
         *(f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5", "--max-tokens", "8000"),

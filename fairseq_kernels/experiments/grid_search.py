@@ -166,7 +166,7 @@ class Search:
         own = option_value(args.extra, "--lr-scheduler") is None  # another scheduler may not have these settings
         if own and "total_num_update" in scheduler:
             length += ["--total-num-update", str(args.updates)]
-        elif own and args.profile == "cpu":  # warmed up for three tenths of its training
+        elif own and scheduler.get("warmup_updates", 0) > 0.3 * args.updates:  # three tenths of it, then
             length += ["--warmup-updates", str(math.ceil(0.3 * args.updates))]
         options = ("--kernels", args.kernel, "--kernel-params", self.kernel_params(params), *length, *args.extra)
         return Run(self.corpus, args.profile, options, args.seed, args.save_dir)

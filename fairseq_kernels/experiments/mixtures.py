@@ -18,11 +18,11 @@ from ..analysis.disambiguation import SIZE
 from ..analysis.measurement import commit
 from ..errors import PREFIX, one_line_errors
 from . import results
-from .data import KINDS, Corpus
+from .data import Corpus
 from .files import write_text
 from .step import Step, say
 from .summaries import data_frame
-from .tables import load_table
+from .tables import KINDS, load_table
 from .workflow import end, interruptible, parse, run_steps, steps_of
 
 BASELINE = "lin"

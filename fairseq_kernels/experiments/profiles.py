@@ -15,7 +15,7 @@ NAMES["lr_scheduler"] = "lr-scheduler"  # a group's _name as fairseq-train's opt
 ARCHITECTURES = {"kernel_lstm_lm": "kernel_lstm_lm_swb"}
 ARCHITECTURES.update({name: f"{name}_iwslt_de_en" for name in ("transformer", "kernel_transformer")})
 STOCK_CRITERIONS = {"lm": "cross_entropy", "mt": "label_smoothed_cross_entropy"}
-TAKES_TRUE = ("update_epoch_batch_itr",)  # the boolean settings that are no flags on the command line
+TAKE_BOOLEANS = ("update_epoch_batch_itr", "output_bias")  # the settings that are no flags on the command line
 # arguments that change nothing of what is trained
 INDIFFERENT = (
     *("data", "save_dir", "user_dir", "cpu", "log_format", "log_interval", "no_epoch_checkpoints"),
@@ -32,11 +32,20 @@ def load_profile(kind: str, name: str) -> Dict[str, Dict]:
     """Settings by hydra group.
 
     Raises:
-        ValueError: there is no such profile.
+        ValueError: there is no such profile, or it isn't one.
     """
     if name not in profiles(kind):
         raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
-    return yaml.safe_load(checkout("configs", kind, f"{name}.yaml").read_text(encoding="utf-8"))
+    path = checkout("configs", kind, f"{name}.yaml")
+    try:
+        groups = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for group in NAMES:
+            groups[group]["_name"]
+    except (yaml.YAMLError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"{path} is no profile: {' '.join(str(error).split())}; it needs {', '.join(NAMES)} with a _name each"
+        ) from None
+    return groups
 
 
 def option_value(options: Sequence[str], name: str) -> Optional[str]:
@@ -86,11 +95,11 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
     words = []
     for group, settings in groups.items():
         for name, value in settings.items():
-            if value == "???" or value is False:
+            if value == "???" or value is False and name not in TAKE_BOOLEANS:
                 continue
             flag = "--" + (NAMES[group] if name == "_name" else name.replace("_", "-"))
             value = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            words += [flag] if value == "True" and name not in TAKES_TRUE else [flag, value]
+            words += [flag] if value == "True" and name not in TAKE_BOOLEANS else [flag, value]
     return [*words, *options]
 
 

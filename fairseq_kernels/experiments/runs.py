@@ -24,14 +24,9 @@ from .data import Corpus
 from .evaluation import EVALUATIONS
 from .files import read_json, write_json
 from .profiles import difference, fairseq_arguments, option_value, parsed
+from .tables import MEASURES
 
 PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
-
-# modules that print what they measured of a language model as a list of objects
-MEASURES = {
-    "top10_error": ["fairseq_kernels.analysis.top10_error"],
-    "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
-}
 
 Curves = Dict[str, Dict[int, float]]  # by statistic and update
 

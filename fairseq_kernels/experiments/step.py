@@ -28,7 +28,7 @@ class Step(NamedTuple):
     """A row, and one of its runs.
 
     Args:
-        measures: what is measured beside perplexity and BLEU, names of ``runs.MEASURES`` with their options.
+        measures: what is measured beside perplexity and BLEU, names of ``tables.MEASURES`` with their options.
         results: the folder of ``TABLE.json`` and ``curves/TABLE.json``.
     """
 

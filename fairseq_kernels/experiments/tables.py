@@ -10,6 +10,15 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
 RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
+KINDS = {"lm": "text of one language", "mt": "parallel text"}
+# beside perplexity and BLEU: modules that print what they measured of a language model as a list of objects
+MEASURES = {
+    "top10_error": ["fairseq_kernels.analysis.top10_error"],
+    "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
+}
+# of what isn't a text in a table's file
+TYPES = {"rows": list, "measures": list, "paper": dict, "profile_options": dict, "unigram": bool, "compared": bool}
+NOUNS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false"}
 
 
 def checkout(*parts: str) -> Path:
@@ -49,7 +58,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
-    (``runs.MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows; ``compared``
+    (``MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows; ``compared``
     says whether rows are compared with a baseline."""
 
     name: str
@@ -88,9 +97,20 @@ def load_table(name: str) -> Table:
         rows = []
         for number, row in enumerate(content["rows"], 1):
             row = checked(row, Row, f"row {number}")
+            name = row["name"]
+            if name in [other.name for other in rows] or not name or name.split() != [name]:
+                raise ValueError(f"row {number} has the name {name!r}; give each its own, without spaces")
+            wrong = [value for value in row.get("paper", {}).values() if not isinstance(value, (int, float))]
+            if wrong:
+                raise ValueError(f"row {number} has {wrong[0]!r} under paper, where a number is wanted")
+            if row.get("kind") not in (None, *KINDS):
+                raise ValueError(f"row {number} has kind: {row['kind']!r}; choose from {', '.join(KINDS)}")
             further = {profile: words(text) for profile, text in row.pop("profile_options", {}).items()}
             rows.append(Row(options=words(row.pop("options", "")), profile_options=further, **row))
-        content.update(rows=tuple(rows), measures=tuple(content.get("measures", ())))
+        measures = content.get("measures", ())
+        if not set(measures) <= set(MEASURES):
+            raise ValueError(f"measures is {measures!r}; choose from {', '.join(MEASURES)}")
+        content.update(rows=tuple(rows), measures=tuple(measures))
         return Table(name, **content)
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no table: {' '.join(str(error).split())}; mend it") from None
@@ -109,9 +129,12 @@ def checked(content: Dict, kind: type, what: str, given: Collection[str] = ()) -
         raise ValueError(f"{what} is {content!r}, no mapping")
     allowed = [field_ for field_ in fields(kind) if field_.name not in given]
     known = [field_.name for field_ in allowed]
-    for key in content:
+    for key, value in content.items():
         if key not in known:
             raise ValueError(f"{what} has {key!r}, which is none of {', '.join(known)}")
+        wanted = TYPES.get(key, str)
+        if value is not None and not isinstance(value, wanted):
+            raise ValueError(f"{what} has {key}: {value!r}, where {NOUNS[wanted]} is wanted")
     for field_ in allowed:
         if field_.name not in content and field_.default is MISSING and field_.default_factory is MISSING:
             raise ValueError(f"{what} has no {field_.name!r}")

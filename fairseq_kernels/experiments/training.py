@@ -19,10 +19,11 @@ from filelock import FileLock, Timeout
 from ..analysis.training_log import read_curves
 from ..errors import CommandParser, one_line_errors
 from .commands import USER_DIR, Failed, Refused, call, output_to
-from .data import KINDS, Corpus
+from .data import Corpus
 from .files import read_json, to_folder, write_json
 from .profiles import fairseq_arguments, option_value, parsed, profiles
 from .progress import Progress, shown
+from .tables import KINDS
 
 LOCK = "lock"  # in a training's folder, held by the process that trains
 DATA = "data.json"  # there too: what it is trained on

@@ -20,13 +20,13 @@ from filelock import FileLock, Timeout
 from ..errors import CommandParser, one_line_errors
 from . import results
 from .commands import last_line
-from .data import KINDS, Corpus
+from .data import Corpus
 from .files import check_folder, exclusive, to_folder
 from .profiles import profiles
 from .runs import Run, UnigramRun, check_extra
 from .searched import SEARCHED, row_options, searched_entry
 from .step import Step, say, write_plan
-from .tables import RESULTS, Row, Table, checkout, load_table
+from .tables import KINDS, RESULTS, Row, Table, checkout, load_table
 from .training import default_profile
 
 WAIT = 1.0  # seconds between two looks at a run that another process has
@@ -105,9 +105,9 @@ def snakemake(folder: Path, steps: List[Step], jobs: int, profile: Optional[Path
     else:
         command += ["--workflow-profile", str(profile.resolve())]
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True, preexec_fn=die_with_parent
-        )
+        environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}  # Snakemake's, which a HOME may not be writable for
+        how = {"env": environment, "start_new_session": True, "preexec_fn": die_with_parent}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, **how)
     try:
         process.wait()
     finally:

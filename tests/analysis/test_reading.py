@@ -9,6 +9,18 @@ from fairseq_kernels.analysis.reading import read
 TRAINED_WITH = 12  # words, as fairseq_commands' language models are
 
 
+def test_blocks_of_the_training_s_length(lm_data, tmp_path):
+    """As evaluate_lm.sh reads, whatever an LSTM could take."""
+    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", "--tokens-per-sample", 5, "--max-update", 2))
+    short = read(tmp_path / "checkpoint_last.pt", lm_data).features
+    fairseq(*lm_training(lm_data, tmp_path / "long", "--kernels", "lin", "--max-update", 2))
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    state["cfg"]["task"]["tokens_per_sample"] = 12
+    torch.save(state, tmp_path / "long.pt")
+    long = read(tmp_path / "long.pt", lm_data).features
+    assert torch.equal(short[:5], long[:5]) and not torch.equal(short[5:12], long[5:12])
+
+
 @torch.no_grad()
 def test_a_transformer_with_learned_positions(lm_data, tmp_path):
     options = ("--decoder-learned-pos", "--max-update", 2)

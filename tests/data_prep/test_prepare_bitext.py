@@ -191,6 +191,16 @@ def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
     assert re.search(r"^train.de +200 lines", report, re.M) and "dropped by cleaning: 0 training pairs" in report
 
 
+def test_lines_longer_than_models_take(monkeypatch, sources, tmp_path, capsys):
+    """Of the development and test sets, from which nothing is dropped; 1,023 subwords and the line end fit."""
+    for language, words in (("de", 1023), ("en", 1200)):
+        line = " ".join(["."] * words)
+        write(tmp_path / "raw" / f"valid.{language}", f"{line}\n")
+    prepared(monkeypatch, sources, tmp_path / "out", "--tokenized")
+    noted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    assert len(noted) == 1 and noted[0].startswith("note: valid.en has a line of 1,200 subwords, and models take 1,023")
+
+
 def test_lower_and_gzip(monkeypatch, sources, tmp_path):
     raw = tmp_path / "raw" / "train.de"
     write(tmp_path / "raw" / "train.de.gz", gzip.compress(raw.read_bytes()))

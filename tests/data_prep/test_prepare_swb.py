@@ -38,6 +38,7 @@ def test_rule_examples(source, rule):
         ("swda", "{D You know, } [ it's, + it's ] # twenty-five, --", "you know it's it's twenty-five"),
         ("swda", "<Children> Uh-huh. Huh-uh. *two utts", "uh-huh huh-uh"),
         ("swda", "...", ""),
+        ("text", "nai\u0308ve cafe\u0301s", "na\u00efve caf\u00e9s"),
         ("text", "Okay, OK.  na\u00efve \u00c9t\u00e9\u00a0\u2019s", "okay okay na\u00efve \u00e9t\u00e9's"),
     ],
 )

@@ -87,6 +87,13 @@ def test_vocabulary(prepare, options, words):
     assert (out / "dict.txt").read_bytes() == (out / "data-bin" / "dict.txt").read_bytes()
 
 
+def test_unknown_words_that_training_never_sees(prepare, capsys, tmp_path):
+    write(tmp_path / "raw" / "train.txt", "a b\na c\n")
+    for options, noted in ((), True), (("--min-count", 2), False):
+        prepare(*options)
+        assert ("note: <unk>, which the test text has, is never seen" in capsys.readouterr().out) == noted
+
+
 def test_binarised_text_is_the_text(prepare):
     """What fairseq reads back is the text, with <unk> for words outside the vocabulary."""
     from fairseq.data import Dictionary, data_utils

@@ -69,6 +69,14 @@ def test_a_table_is_one_file(monkeypatch, tmp_path):
         ("{title: a, rows: []}", "the table has no 'source'"),
         ("{title: a, source: b, rows: [lin]}", "row 1 is 'lin', no mapping"),
         ("title: [", "while parsing"),
+        ("{title: 2019, source: b, rows: []}", "the table has title: 2019, where a text is wanted"),
+        ("{title: a, source: b, rows: [], measures: simlex}", "the table has measures: 'simlex', where a list"),
+        ("{title: a, source: b, rows: [], measures: [bleu]}", "measures is .'bleu'.; choose from top10_error, simlex"),
+        ("{title: a, source: b, rows: [{name: lin, paper: 46.8}]}", "row 1 has paper: 46.8, where a mapping is wanted"),
+        ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "row 1 has '46,8' under paper, where a"),
+        ("{title: a, source: b, rows: [{name: lin, kind: text}]}", "row 1 has kind: 'text'; choose from lm, mt"),
+        ("{title: a, source: b, rows: [{name: lin}, {name: lin}]}", "row 2 has the name 'lin'; give each its own"),
+        ("{title: a, source: b, rows: [{name: my lin}]}", "row 1 has the name 'my lin'; give each its own, without"),
     ],
 )
 def test_a_wrong_table_is_named(content, said, monkeypatch, tmp_path):
@@ -183,6 +191,25 @@ def test_unknown_profile():
         load_profile("lm", "gpu")
 
 
+@pytest.mark.parametrize(
+    "content, said",
+    [("", "'NoneType' object"), ("model: [", "while parsing"), ("task: {_name: translation}", "'model'")],
+)
+def test_a_wrong_profile_is_named(content, said, monkeypatch, tmp_path):
+    monkeypatch.setattr(f"{load_profile.__module__}.checkout", lambda *parts: tmp_path.joinpath(*parts[2:]))
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ValueError, match=f"mine.yaml is no profile: {said}.*; it needs task, model, criterion"):
+        load_profile("lm", "mine")
+
+
+def test_a_profile_s_false_is_no_default(monkeypatch):
+    groups = load_profile("lm", "cpu")
+    groups["model"]["output_bias"] = False
+    monkeypatch.setattr(f"{load_profile.__module__}.load_profile", lambda kind, name: groups)
+    words = fairseq_arguments("lm", "cpu", [])
+    assert words[words.index("--output-bias") + 1] == "False"
+
+
 # one run after the other
 
 
@@ -195,6 +222,12 @@ def finished(corpus, tmp_path_factory):
     second = call("table3", corpus / "data-bin", folder, "--rows", "lin", "--", *SHORT)
     assert second.returncode == 0, second.stdout + second.stderr
     return folder, second
+
+
+def test_a_home_that_cant_be_written(corpus, tmp_path):
+    """As in a container; Snakemake has a cache there."""
+    result = call("table1", corpus, tmp_path, "--rows", "unigram", HOME="/proc/nowhere")
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_figures_tell_how_they_were_made(finished, corpus):

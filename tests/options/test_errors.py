@@ -268,7 +268,7 @@ HELPFUL = [path.stem for path in (USER_DIR.parent / "scripts").glob("*.sh") if p
 
 @pytest.mark.parametrize("name", HELPFUL)
 def test_help_needs_no_setting_up(name):
-    code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent")
+    code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent", CDPATH=".")  # with which cd prints
     assert code == 0 and f"bash scripts/{name}.sh" in out and "PYTHON_BIN" not in err
     assert not any(line.startswith("#") for line in out.splitlines())
 
@@ -438,6 +438,8 @@ def test_a_failing_training_keeps_its_checkpoints(checkpoint, lm_data, monkeypat
 
 def test_options_of_gpus():
     assert "--fp16" in explanation(AssertionError("Torch not compiled with CUDA enabled"))
+    what = "Size of sample #7 is invalid (=(1201, 3)) since max_positions=(1024, 1024), skip this example with"
+    assert "sentence 7 of the data (the first is 0) has (1201, 3) words, and the model" in explanation(Exception(what))
     line = explanation(ValueError("Unsupported optimizer: FusedAdamW"))
     assert "FusedAdamW doesn't fit --memory-efficient-fp16" in line
 

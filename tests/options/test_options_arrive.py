@@ -264,7 +264,9 @@ def test_blocks_are_no_longer_than_the_model_s(content, corpora, evaluated, monk
 def test_subwords_are_joined_as_they_were_made(corpora, evaluated, tmp_path):
     (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n", encoding="utf-8")
     evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
-    assert "--remove-bpe=sentencepiece" in evaluated[0]
+    (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n\nd▁@@ e\n", encoding="utf-8")
+    evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
+    assert "--remove-bpe=sentencepiece" in evaluated[0] and "--remove-bpe=subword_nmt" in evaluated[1]
 
 
 def test_a_model_that_gives_no_number_has_no_perplexity(corpora, monkeypatch, tmp_path):
