@@ -97,9 +97,9 @@ def load_table(name: str) -> Table:
         rows = []
         for number, row in enumerate(content["rows"], 1):
             row = checked(row, Row, f"row {number}")
-            name = row["name"]
-            if name in [other.name for other in rows] or not name or name.split() != [name]:
-                raise ValueError(f"row {number} has the name {name!r}; give each its own, without spaces")
+            own = row["name"]
+            if own in [other.name for other in rows] or own.split() != [own]:
+                raise ValueError(f"row {number} has the name {own!r}; give each its own, without spaces")
             wrong = [value for value in row.get("paper", {}).values() if not isinstance(value, (int, float))]
             if wrong:
                 raise ValueError(f"row {number} has {wrong[0]!r} under paper, where a number is wanted")

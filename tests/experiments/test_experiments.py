@@ -54,7 +54,7 @@ def test_tables(name):
 def test_a_table_is_one_file(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "TABLES", tmp_path)
     (tmp_path / "mine.yaml").write_text("title: a\nsource: b\nrows:\n  - {name: lin, options: --kernels lin}\n")
-    assert names() == ["mine"] and load_table("mine").rows == (Row("lin", ("--kernels", "lin")),)
+    assert names() == ["mine"] and load_table("mine") == Table("mine", "a", "b", (Row("lin", ("--kernels", "lin")),))
     with pytest.raises(ValueError, match="'table1' is not known; choose from mine"):
         load_table("table1")
 
