@@ -266,9 +266,17 @@ def test_the_module_refuses_unknown_arguments():
 HELPFUL = [path.stem for path in (USER_DIR.parent / "scripts").glob("*.sh") if path.stem not in ("common", "test")]
 
 
+def test_where_cd_prints():
+    """With CDPATH, where it is given a relative path."""
+    command = ["bash", "data-prep/prepare-text.sh", "--help"]
+    environment = {**os.environ, "PYTHON_BIN": sys.executable, "CDPATH": "."}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=USER_DIR.parent)
+    assert result.returncode == 0 and "--min-count" in result.stdout, result.stderr
+
+
 @pytest.mark.parametrize("name", HELPFUL)
 def test_help_needs_no_setting_up(name):
-    code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent", CDPATH=".")  # with which cd prints
+    code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent")
     assert code == 0 and f"bash scripts/{name}.sh" in out and "PYTHON_BIN" not in err
     assert not any(line.startswith("#") for line in out.splitlines())
 
