@@ -118,8 +118,8 @@ def report(result):
     print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
     unknown = {split: row["unknown"] for split, row in result["splits"].items()}
     if any(unknown.values()) and not unknown["train"]:
-        print("note: <unk>, which the test text has, is never seen in training, and so is scored badly: --min-count 2 "
-              "makes it of the words seen once")
+        print("note: <unk>, which other texts have, never occurs in training, and so is scored badly: --min-count 2 "
+              "turns words seen once into <unk>")
 
 
 def lines_of(paths, lower=False):

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import pickle
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 fairseq_load = checkpoint_utils.load_checkpoint
 fairseq_save = checkpoint_utils.torch_persistent_save
 fairseq_read = checkpoint_utils.load_checkpoint_to_cpu
+OWN = re.compile(r"checkpoint(_last|_best|\.best_|\d|_\d+_\d)")  # names that trainings give, and averaging doesn't
 
 
 def install() -> None:
@@ -128,7 +130,7 @@ def checked_for_task(build):
 
 
 def written_at(path: Path) -> int:
-    """In nanoseconds; 0 if another process of the training has renamed it."""
+    """Modification time in nanoseconds; 0 if another process has renamed the file."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -144,7 +146,7 @@ def newest(folder: Path) -> Optional[Path]:
     """
     best: Tuple[int, int] = (0, 0)
     chosen, written = None, 0
-    times = {path: written_at(path) for path in folder.glob("checkpoint*.pt")}
+    times = {path: written_at(path) for path in folder.glob("*.pt") if OWN.match(path.name) and not path.is_dir()}
     for path in sorted(times, key=lambda path: (not path.name.startswith("checkpoint_last"), -times[path])):
         if times[path] < written:  # the training has gone on since, from this one or from an older one
             continue
@@ -273,10 +275,11 @@ def resume(cfg, trainer, **options):
                 "to train it further, raise --max-update, --max-epoch, --stop-time-hours or --patience, or lower "
                 "--stop-min-lr, whichever ended it"
             )
-            if path is None:  # of another training, of which nothing was written here
+            if path is None and Path(cfg.save_dir).resolve() not in Path(cfg.restore_file).resolve().parents:
+                # another training's: nothing would be written here
                 raise mistake(
                     f"--restore-file {cfg.restore_file} is of a training that is finished ({made:,} updates); "
-                    f"{further}, or add --reset-optimizer for a new training that begins with its model"
+                    f"{further}, or give it as --finetune-from-model for a new training that begins with its model"
                 )
             logger.info(f"the training in {cfg.save_dir} is finished ({made:,} updates); {further}")
             raise SystemExit(0)

@@ -32,7 +32,7 @@ EXPLANATIONS = {
     "are no numbers; give a lower --lr, or --clip-norm",
     r"Exception: The dataset is empty": TOO_LONG,
     r"Size of sample #(\d+) is invalid \(=(.*?)\) since max_positions=(.*?), skip": "sentence {0} of the data (the "
-    "first is 0) has {1} words, and the model takes {2}; shorten it, or give higher --max-source-positions and "
+    "first is 0) is {1} tokens long, and the model takes {2}; shorten it, or give higher --max-source-positions and "
     "--max-target-positions, in training and evaluation",
     r"ValueError: (--share-all-embeddings requires .*)": "{0}",
     r"ValueError: (Unsupported language modeling target: \w+)": "{0}; leave out --self-target and --past-target",
@@ -87,7 +87,7 @@ def explanation(error: BaseException) -> Optional[str]:
 
 
 def passing(error: Optional[BaseException]) -> str:
-    """What of the machine keeps a file from being read, which may be whole; "" if it is the file."""
+    """What, on the machine's side, kept a file from being read, which may be whole; "" if the file is at fault."""
     if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search(NO_MEMORY, str(error)):
         return "out of memory"
     # zipfile reads before the start of a cut-off file, which is EINVAL

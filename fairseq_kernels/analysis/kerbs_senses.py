@@ -105,8 +105,8 @@ def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
         SystemExit: one line: the folder has no such dictionary.
     """
     path = data / "dict.txt"
-    if any(data.glob("dict.*.txt")):  # of translation
-        task = load(checkpoint).get("cfg", {}).get("task", {})
+    if not path.is_file() and any(data.glob("dict.*.txt")):  # of translation
+        task = (load(checkpoint).get("cfg") or {}).get("task", {})
         language = (task if isinstance(task, dict) else vars(task)).get("target_lang")
         path = data / f"dict.{language or infer_language_pair(str(data))[1]}.txt"
     if path.is_file():

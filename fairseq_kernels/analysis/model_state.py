@@ -64,7 +64,7 @@ def load(checkpoint: Path) -> Dict:
 
 
 def checked(checkpoint: Path, read: Callable[[], Dict]) -> Dict:
-    """What is read of a whole checkpoint of fairseq's.
+    """What ``read`` returns, if the file is a whole checkpoint of fairseq's.
 
     Raises:
         SystemExit: one line: as :func:`model_state`.

@@ -15,7 +15,7 @@ NAMES["lr_scheduler"] = "lr-scheduler"  # a group's _name as fairseq-train's opt
 ARCHITECTURES = {"kernel_lstm_lm": "kernel_lstm_lm_swb"}
 ARCHITECTURES.update({name: f"{name}_iwslt_de_en" for name in ("transformer", "kernel_transformer")})
 STOCK_CRITERIONS = {"lm": "cross_entropy", "mt": "label_smoothed_cross_entropy"}
-TAKE_BOOLEANS = ("update_epoch_batch_itr", "output_bias")  # the settings that are no flags on the command line
+TAKE_BOOLEANS = ("update_epoch_batch_itr", "output_bias")  # settings that take true or false on the command line
 # arguments that change nothing of what is trained
 INDIFFERENT = (
     *("data", "save_dir", "user_dir", "cpu", "log_format", "log_interval", "no_epoch_checkpoints"),

@@ -16,7 +16,7 @@ MEASURES = {
     "top10_error": ["fairseq_kernels.analysis.top10_error"],
     "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
 }
-# of what isn't a text in a table's file
+# types of a table's values that are no text
 TYPES = {"rows": list, "measures": list, "paper": dict, "profile_options": dict, "unigram": bool, "compared": bool}
 NOUNS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false"}
 

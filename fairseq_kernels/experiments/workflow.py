@@ -105,7 +105,7 @@ def snakemake(folder: Path, steps: List[Step], jobs: int, profile: Optional[Path
     else:
         command += ["--workflow-profile", str(profile.resolve())]
     with open(folder / "log", "w") as log:
-        environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}  # Snakemake's, which a HOME may not be writable for
+        environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}  # Snakemake's, as HOME may not be writable
         how = {"env": environment, "start_new_session": True, "preexec_fn": die_with_parent}
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, **how)
     try:

@@ -32,7 +32,7 @@ def several_processes() -> bool:
 
 
 def sample(tensor: Tensor) -> Tensor:
-    """Numbers of every row and of every column of a matrix; all of a vector."""
+    """Numbers of every row of a matrix, and of as many columns as there are rows; all of a vector."""
     step = tensor.size(-1) - 1 if tensor.dim() > 1 else 1
     return tensor.flatten()[:: max(1, step)]
 

@@ -91,7 +91,7 @@ def test_unknown_words_that_training_never_sees(prepare, capsys, tmp_path):
     write(tmp_path / "raw" / "train.txt", "a b\na c\n")
     for options, noted in ((), True), (("--min-count", 2), False):
         prepare(*options)
-        assert ("note: <unk>, which the test text has, is never seen" in capsys.readouterr().out) == noted
+        assert ("note: <unk>, which other texts have, never occurs" in capsys.readouterr().out) == noted
 
 
 def test_binarised_text_is_the_text(prepare):

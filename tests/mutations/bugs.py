@@ -563,7 +563,7 @@ BUGS = [
     Bug("fairseq_kernels/checkpoints.py", "finish_epoch(cfg, trainer, state)\n        if", "if",
         MODELS_TRAINED.format("plateau")),
     Bug("fairseq_kernels/checkpoints.py", "-times[path])", "times[path])", MODELS_TRAINED.format("written_last")),
-    Bug("fairseq_kernels/checkpoints.py", "if path is None:  # of another", "if False:  # of another",
+    Bug("fairseq_kernels/checkpoints.py", "if path is None and Path(cfg.save_dir)", "if False and Path(cfg.save_dir)",
         MODELS_TRAINED.format("finished_training")),
     Bug("fairseq_kernels/errors.py", "and re.search(NO_MEMORY, str(error))", "and False", TABLES.format("passes")),
     Bug("fairseq_kernels/errors.py", "error.errno not in (None, errno.EINVAL)", "error.errno == errno.EMFILE",

@@ -447,7 +447,7 @@ def test_a_failing_training_keeps_its_checkpoints(checkpoint, lm_data, monkeypat
 def test_options_of_gpus():
     assert "--fp16" in explanation(AssertionError("Torch not compiled with CUDA enabled"))
     what = "Size of sample #7 is invalid (=(1201, 3)) since max_positions=(1024, 1024), skip this example with"
-    assert "sentence 7 of the data (the first is 0) has (1201, 3) words, and the model" in explanation(Exception(what))
+    assert "sentence 7 of the data (the first is 0) is (1201, 3) tokens long" in explanation(Exception(what))
     line = explanation(ValueError("Unsupported optimizer: FusedAdamW"))
     assert "FusedAdamW doesn't fit --memory-efficient-fp16" in line
 

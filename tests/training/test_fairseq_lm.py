@@ -678,6 +678,7 @@ def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
     assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
     (tmp_path / "checkpoint_last.pt").unlink()
     os.utime(tmp_path / "checkpoint2.pt", (10, 10))
+    (tmp_path / "checkpoint_avg.pt").touch()  # of a user, who has averaged others
     backwards = sorted(tmp_path.glob("*.pt"), reverse=True)
     monkeypatch.setattr(checkpoints.Path, "glob", lambda *_: backwards)  # in a folder's order, which may be any
     assert checkpoints.newest(tmp_path).name == "checkpoint2.pt"
@@ -697,7 +698,8 @@ def test_nothing_is_trained_from_a_finished_training(mixture_lm, lm_data, tmp_pa
     options = ("--kernels", "2xlin,log", "--restore-file", mixture_lm.last, "--max-update", made)
     result = start(*lm_training(lm_data, tmp_path, *options)).wait()
     last = result.err.splitlines()[-1]
-    assert result.code and f"is of a training that is finished ({made} updates)" in last and "--reset-optimizer" in last
+    assert result.code and f"is of a training that is finished ({made} updates); to train it further" in last
+    assert "--finetune-from-model" in last
 
 
 def test_a_criterion_before_its_model(lm_data):
