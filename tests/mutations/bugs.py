@@ -599,7 +599,7 @@ BUGS = [
     Bug("data-prep/prepare_text.py", 'and not unknown["train"]', "", TEXT.format("never_sees")),
     Bug("data-prep/prepare_bitext.py", "if length >= POSITIONS}", "if length > POSITIONS * 2}",
         BITEXT.format("longer_than_models")),
-    Bug("scripts/common.sh", "CDPATH= cd", "cd", ERRORS.format("where_cd")),
+    Bug("scripts/common.sh", "CDPATH='' cd", "cd", ERRORS.format("where_cd")),
     Bug(FUSED + "mixture_nll.py", "nll = loss = log_sum + below", "nll = loss = peak + log_sum - at_target",
         SOFTMAX.format("large_scores")),
     Bug(FUSED + "mixture_nll.py", "-(log_sum + below))", "peak - below - (peak + log_sum))",
