@@ -10,7 +10,8 @@ from trained_models import load
 
 from fairseq_kernels.analysis import linear_weight as module
 from fairseq_kernels.analysis.linear_weight import linear_weight, means
-from fairseq_kernels.analysis.reading import BLOCK
+
+BLOCK = 12  # words, as the models are trained with
 
 
 def sentences(task, split):
