@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
 from ..errors import CommandParser, data_bin_near, mistake, positive_int
 from .measurement import provenance
-from .model_state import check_finite, load, model_state
+from .model_state import check_finite, load, model_state, task_settings
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
@@ -106,8 +106,7 @@ def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
     """
     path = data / "dict.txt"
     if not path.is_file() and any(data.glob("dict.*.txt")):  # of translation
-        task = (load(checkpoint).get("cfg") or {}).get("task", {})
-        language = (task if isinstance(task, dict) else vars(task)).get("target_lang")
+        language = task_settings(load(checkpoint)).get("target_lang")
         path = data / f"dict.{language or infer_language_pair(str(data))[1]}.txt"
     if path.is_file():
         words = Dictionary.load(str(path))

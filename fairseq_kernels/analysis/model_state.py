@@ -78,6 +78,12 @@ def checked(checkpoint: Path, read: Callable[[], Dict]) -> Dict:
         raise mistake(unreadable(checkpoint, error)) from error
 
 
+def task_settings(content: Dict) -> Dict:
+    """Those of the task in a checkpoint, which older versions of fairseq have among all arguments."""
+    task = (content.get("cfg") or {}).get("task") or content.get("args")
+    return task if isinstance(task, dict) else getattr(task, "__dict__", {})
+
+
 def check_sums(checkpoint: Path) -> None:
     """torch doesn't look at the sums in its files: a changed byte would be another weight.
 

@@ -14,7 +14,7 @@ from typing import Callable, Dict, Iterator, List, Sequence
 import torch
 
 from ..analysis.bleu import sacrebleu_of
-from ..analysis.model_state import load
+from ..analysis.model_state import load, task_settings
 from ..errors import CommandParser, explanation, one_line_errors
 from .commands import Failed, Refused, call, output_to
 from .data import Corpus
@@ -68,10 +68,7 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
 
 def longest(checkpoint: str) -> int:
     """The block of words with which a language model was trained, which is the longest that it takes."""
-    content = load(Path(checkpoint))
-    task = (content.get("cfg") or {}).get("task") or content.get("args")  # the latter of older versions of fairseq
-    settings = task if isinstance(task, dict) else getattr(task, "__dict__", {})
-    return settings.get("tokens_per_sample") or 35
+    return task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35
 
 
 def bleu(corpus: Corpus, checkpoint: str, split: str, log: Path, options: Sequence[str] = ()) -> List[Dict]:

@@ -263,15 +263,15 @@ def test_the_module_refuses_unknown_arguments():
 # scripts
 
 
-HELPFUL = [path.stem for path in (USER_DIR.parent / "scripts").glob("*.sh") if path.stem not in ("common", "test")]
-
-
 def test_where_cd_prints():
     """With CDPATH, where it is given a relative path."""
     command = ["bash", "data-prep/prepare-text.sh", "--help"]
     environment = {**os.environ, "PYTHON_BIN": sys.executable, "CDPATH": "."}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=USER_DIR.parent)
     assert result.returncode == 0 and "--min-count" in result.stdout, result.stderr
+
+
+HELPFUL = [path.stem for path in (USER_DIR.parent / "scripts").glob("*.sh") if path.stem not in ("common", "test")]
 
 
 @pytest.mark.parametrize("name", HELPFUL)
@@ -444,10 +444,13 @@ def test_a_failing_training_keeps_its_checkpoints(checkpoint, lm_data, monkeypat
     assert (folder / "checkpoint_1_5.pt").exists() == folder.exists() == checkpoint
 
 
-def test_options_of_gpus():
-    assert "--fp16" in explanation(AssertionError("Torch not compiled with CUDA enabled"))
+def test_a_sentence_longer_than_the_model_takes():
     what = "Size of sample #7 is invalid (=(1201, 3)) since max_positions=(1024, 1024), skip this example with"
     assert "sentence 7 of the data (the first is 0) is (1201, 3) tokens long" in explanation(Exception(what))
+
+
+def test_options_of_gpus():
+    assert "--fp16" in explanation(AssertionError("Torch not compiled with CUDA enabled"))
     line = explanation(ValueError("Unsupported optimizer: FusedAdamW"))
     assert "FusedAdamW doesn't fit --memory-efficient-fp16" in line
 
