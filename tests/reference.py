@@ -81,7 +81,7 @@ def log_probabilities(layer, features):
     if layer.prior_projection is not None:
         weights = torch.softmax(features @ layer.prior_projection, -1)
     if layer.latent_projection is not None:
-        contexts = [torch.tanh(features @ projection) for projection in layer.latent_projection]
+        contexts = [layer.latent_activation(features @ projection) for projection in layer.latent_projection]
     parts = []
     for k, kernel in enumerate(layer.kernels):
         score = scores(kernel, matrices[k] if layer.untied else layer.weight, contexts[k])

@@ -18,6 +18,7 @@ from ..analysis.model_state import load, task_settings
 from ..errors import CommandParser, explanation, one_line_errors
 from .commands import Failed, Refused, call, output_to
 from .data import Corpus
+from .files import write_json
 from .profiles import option_value
 from .tables import KINDS
 from .training import check_words, parse_before_fairseq
@@ -50,7 +51,26 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
         *("--sample-break-mode", "none", "--tokens-per-sample", str(min(35, *map(longest, checkpoint.split(":"))))),
         *("--batch-size", "32", *SHARED, *device(), *options),
     ]
-    with run(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log) as text:
+    blocks: Dict[int, List] = {}
+
+    class Scorer(eval_lm.SequenceScorer):
+        """Keeps what eval_lm adds up."""
+
+        def generate(self, models, sample, **kwargs):
+            hypotheses = super().generate(models, sample, **kwargs)
+            for block, [best] in zip(sample["id"].tolist(), hypotheses):
+                ends = (best["tokens"] == self.eos).tolist()
+                blocks[block] = list(zip(ends, best["positional_scores"].double().tolist()))
+            return hypotheses
+
+    def evaluate(cfg) -> None:
+        stock, eval_lm.SequenceScorer = eval_lm.SequenceScorer, Scorer
+        try:
+            eval_lm.main(cfg)
+        finally:
+            eval_lm.SequenceScorer = stock
+
+    with run(evaluate, fairseq_options.get_eval_lm_parser, arguments, log) as text:
         if left_out := LEFT_OUT.search(text):
             raise Failed(
                 f"{left_out[1]} blocks of {split} are longer than the {left_out[2]} words that the model takes; leave "
@@ -63,7 +83,20 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, log: Path, options: 
             raise Failed(f"no words of {split} were read; leave out options that choose among them")
         if not math.isfinite(value):
             raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log}.part)")
+    write_json(log.with_name(f"{log.name}.lines.json"), lines(blocks))
     return [{"split": split, "metric": "ppl", "value": value, "words": words}]
+
+
+def lines(blocks: Dict[int, List]) -> List[List[float]]:
+    """Tokens and nats of each line, its end counted, from (is it a line's end, log p) of each word of each block."""
+    result, words, nats = [], 0, 0.0
+    for block in sorted(blocks):
+        for end, log_p in blocks[block]:
+            words, nats = words + 1, nats - log_p
+            if end:
+                result.append([words, round(nats, 3)])
+                words, nats = 0, 0.0
+    return result + [[words, round(nats, 3)]] * bool(words)
 
 
 def longest(checkpoint: str) -> int:

@@ -1,6 +1,7 @@
 """The output layer's options, the same for every model, and how they become a layer."""
 
 import logging
+import math
 import os
 import re
 from argparse import Namespace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Callable, Dict, Optional, Tuple, Type
 
 import numpy as np
+import torch
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -37,8 +39,16 @@ def kernel_options(cfg, words: int) -> Dict:
         "kernels": cfg.kernels,
         "kernel_params": cfg.kernel_params,
         "untied": cfg.untied_projections,
-        "latent_projection": cfg.latent_projection,
+        "latent_projection": latent_projection(cfg.latent_projection),
     }
+
+
+def latent_projection(value) -> Optional[str]:
+    """The layer's argument; checkpoints of version 0.2 hold a bool."""
+    value = {"true": "tanh", "false": None, "none": None, "": None}.get(str(value).lower(), value)
+    if value not in (None, "tanh", "linear"):
+        raise ValueError(f"--latent-projection {value} is not allowed: choose tanh or linear")
+    return value
 
 
 def kerbs_options(cfg, words: int) -> Dict:
@@ -121,8 +131,17 @@ class OutputLayerConfig:
     untied_projections: bool = field(
         default=False, metadata={"help": "give each component of a mixture a projection matrix of its own"}
     )
-    latent_projection: bool = field(
-        default=False, metadata={"help": "give a single kernel the tanh(C^T h) that a mixture's components have"}
+    latent_projection: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "tanh gives a single kernel the tanh(C^T h) that a mixture's components have; linear gives C^T h "
+            "to a single kernel or to each component; the option alone means tanh",
+            "argparse_const": "tanh",
+        },
+    )
+    output_init: float = field(
+        default=1.0,
+        metadata={"help": "start of the output matrix, times this number; of embeddings too that share it"},
     )
     output_bias: Optional[str] = field(
         default=None,
@@ -226,6 +245,12 @@ def build_output_layer(
                 f"{embed_dim}; set them equal or don't share"
             )
         layer.weight = shared.weight
+    if cfg.output_init != 1:
+        if not 0 < cfg.output_init < math.inf:
+            raise mistake(f"--output-init {cfg.output_init} is not allowed: give a number above 0")
+        with torch.no_grad():
+            for matrix in (layer.weight, *getattr(layer, "untied_weights", ())):
+                matrix *= cfg.output_init
     task.output_layer_name = layer.name  # which the criterion, built after the model, looks at
     return layer
 

@@ -49,7 +49,8 @@ class GeneralizedSoftmax(OutputLayer):
             component alone, by its name in :meth:`component_names`.
         memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
             192 MiB on the CPU, 512 MiB on CUDA.
-        latent_projection: give a single kernel tanh(C^T h), too: what a mixture has beside its components.
+        latent_projection: ``"tanh"`` gives a single kernel tanh(C^T h), too, which a mixture's components have anyway;
+            ``"linear"`` gives it, or each component of a mixture, C^T h without the tanh.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -73,15 +74,20 @@ class GeneralizedSoftmax(OutputLayer):
         untied: bool = False,
         kernel_params: ParameterSpec = None,
         memory_budget: Optional[int] = None,
-        latent_projection: bool = False,
+        latent_projection: Optional[str] = None,
     ):
+        if latent_projection not in (None, "tanh", "linear"):
+            raise ValueError(f"latent_projection={latent_projection!r} is not allowed: give 'tanh', 'linear' or None")
         modules = build_kernels(kernels, embed_dim, kernel_params)
         kind = ",".join(kernel.name for kernel in modules)
         described = [kernel.extra_repr() for kernel in modules]
         own = len(set(described)) > len({kernel.name for kernel in modules})  # settings of components, not of kernels
         settings = " ".join(described if own else sorted(set(described)))
+        if latent_projection == "linear":
+            settings += " latent_projection=linear"
         super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
         self.kernels = nn.ModuleList(modules)
+        self.latent_activation = nn.Identity() if latent_projection == "linear" else nn.Tanh()
         components = len(self.kernels)
         self.untied = untied and components > 1
         self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
@@ -89,7 +95,7 @@ class GeneralizedSoftmax(OutputLayer):
             nn.Parameter(torch.empty(num_embeddings, embed_dim)) for _ in range(components - 1 if self.untied else 0)
         )
         self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
-        latent, mixed = components > 1 or latent_projection, components > 1
+        latent, mixed = components > 1 or latent_projection is not None, components > 1
         self.latent_projection = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if latent else None
         self.prior_projection = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
         self.reset_parameters()
@@ -174,7 +180,7 @@ class GeneralizedSoftmax(OutputLayer):
         """
         contexts, log_pi = features.unsqueeze(0), None
         if shared.latent_projection is not None:
-            contexts = torch.tanh(project(features, shared.latent_projection))
+            contexts = self.latent_activation(project(features, shared.latent_projection))
         if shared.prior_projection is not None:
             log_pi = log_mixture_weights(features, shared.prior_projection)
         products = all_products(self.components(), contexts, len(shared.matrices), multiply)

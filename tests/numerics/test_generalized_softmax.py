@@ -63,7 +63,7 @@ def test_forward_is_the_plain_formula(kernels, params, untied, bias):
 @pytest.mark.parametrize("kernels,params", [("lin", None), ("ssg", "ssg.scale=learned"), ("log", "log.p=1.5")])
 def test_a_single_kernel_with_a_latent_projection(kernels, params):
     """Log-probabilities, loss and gradients of S(W_v, tanh(C^T h)); no mixture weights."""
-    layer = make(kernels, params, latent_projection=True)
+    layer = make(kernels, params, latent_projection="tanh")
     assert layer.latent_projection.shape == (1, 6, 6) and layer.prior_projection is None
     features, target = inputs(layer)
     torch.testing.assert_close(layer(features), reference.log_probabilities(layer, features), rtol=1e-10, atol=1e-10)

@@ -150,7 +150,8 @@ def layers(draw):
     names = draw(st.lists(NAMES, min_size=1, max_size=3))
     params = {name: own for name in set(names) if (own := draw(values(name)))}
     dim, words = draw(st.integers(6, 8)), draw(st.integers(1, 9))
-    options = {name: draw(st.booleans()) for name in ("bias", "untied", "latent_projection")}
+    options = {name: draw(st.booleans()) for name in ("bias", "untied")}
+    options["latent_projection"] = draw(st.sampled_from([None, "tanh", "linear"]))
     torch.manual_seed(draw(st.integers(0, 99)))
     layer = GeneralizedSoftmax(dim, words, names, kernel_params=params, **options).double()
     with torch.no_grad():

@@ -57,7 +57,11 @@ def test_kernels(dictionary):
     assert own.component_names() == ["log1", "log2"] and own.kernels[1].value("p") == 3
     assert len(own.untied_weights) == 1 and own.bias is None
     assert layer(dictionary, output_bias=False).bias is None  # from Python
-    assert layer(dictionary, latent_projection=True).latent_projection is not None
+    assert layer(dictionary, latent_projection=True).latent_projection is not None  # as checkpoints of version 0.2
+    assert isinstance(layer(dictionary, latent_projection="linear").latent_activation, torch.nn.Identity)
+    assert layer(dictionary, latent_projection="False").latent_projection is None
+    started = [layer(dictionary, output_init=x).weight.std().item() for x in (1.0, 4.0)]
+    assert 3.5 < started[1] / started[0] < 4.5
 
 
 def test_spherical(dictionary):
