@@ -1,5 +1,6 @@
 """examples/: each script with a small budget, and the notebook's code."""
 
+import json
 import math
 import os
 import re
@@ -8,6 +9,7 @@ from collections import Counter
 from pydoc_data.topics import topics
 
 import pytest
+import torch
 from fairseq_commands import USER_DIR
 from forked_python import forked_python
 
@@ -47,6 +49,28 @@ def test_huggingface_head():
     unigram = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
     assert number(r"([\d.]+) bits a byte", out) < unigram
     assert "The statement " in out and out.endswith("saved, loaded again: the same loss\n")
+
+
+def test_mnist(tmp_path):
+    """On images that show their class all losses learn; a second call runs nothing again."""
+    torch.manual_seed(1)
+    for name, images in ("train", 400), ("t10k", 50):
+        labels = torch.randint(10, (images,))
+        pixels = torch.randint(60, (images, 28, 28))
+        for image, label in zip(pixels, labels):
+            image[:, 2 * label : 2 * label + 4] = 250
+        for values, kind in (pixels, "images-idx3"), (labels, "labels-idx1"):
+            header = bytes([0, 0, 8, values.dim()]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
+            (tmp_path / f"{name}-{kind}-ubyte").write_bytes(header + values.to(torch.uint8).numpy().tobytes())
+    results = tmp_path / "mnist.json"
+    options = "--results", results, "--seeds", 1, "--epochs", 8, "--losses", "taylor", "--splits", "random"
+    out = python("examples/mnist.py", tmp_path, *options)
+    records = json.loads(results.read_text())
+    assert out.count("valid loss") == len(records) == 4 + 1
+    for record in records[4:]:
+        metrics = {metric["metric"]: metric["value"] for metric in record["metrics"] if metric["split"] == "test"}
+        assert metrics["error"] <= 10 and metrics["nll"] < math.log(10) / 2
+    assert python("examples/mnist.py", tmp_path, *options) == ""
 
 
 def test_notebook(tmp_path):
