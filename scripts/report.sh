@@ -3,7 +3,7 @@
 # verdicts on the papers' claims, intervals, comparisons with lin, how each number was made, curves and mixture weights.
 #
 #   bash scripts/report.sh [--results DIR] [--tables table1 table3] [--into FILE]
-#   bash scripts/report.sh --publish --into docs/results.md
+#   bash scripts/report.sh --publish --into docs/results-tables.md
 #
 #   --results DIR     with TABLE.json; default: checkpoints/results
 #   --publish         of this repository's results/
