@@ -8,6 +8,10 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_kernels" / "__init__.py").read_text())[1]
 
+# Where ve-fairseq has compiled wheels. Elsewhere fairseq-fixed is compiled when it is installed.
+WHEELS = 'sys_platform == "linux" and platform_machine == "x86_64" and python_version in "3.11 3.12"'
+NO_WHEELS = 'sys_platform != "linux" or platform_machine != "x86_64" or python_version not in "3.11 3.12"'
+
 setup(
     name="fairseq_kernels",
     version=VERSION,
@@ -23,13 +27,19 @@ setup(
         "fairseq_kernels.configs": ["lm/*.yaml", "mt/*.yaml"],  # for fairseq-hydra-train
     },
     python_requires=">=3.10",
-    install_requires=[
-        "torch>=2.4",  # all that the layers need; 2.4 has the safe loader's list of allowed classes
-        "fairseq-fixed>=0.12.3.1",  # imports as fairseq; upstream's last release imports on no Python from 3.11 on
-    ],
+    install_requires=["torch>=2.4"],  # all that the layers need; 2.4 has the safe loader's list of allowed classes
     extras_require={
+        "fairseq": [  # these import as fairseq; upstream's last release does not from Python 3.11 on
+            f"ve-fairseq==0.12.3; {WHEELS}",
+            f"fairseq-fixed>=0.12.3.1; {NO_WHEELS}",
+        ],
         "recipes": [  # from raw text to tables: data-prep, scripts, fairseq_kernels.analysis and .experiments
+            "fairseq_kernels[fairseq]",
             "pyyaml",  # the tables' rows
+            'snakemake>=9; python_version >= "3.11"',  # runs the tables' rows
+            'snakemake>=7.32,<8; python_version < "3.11"',  # the last for Python 3.10; of clusters it knows less
+            'pulp<2.8; python_version < "3.11"',  # which Snakemake 7 needs
+            "pandas>=2.2",  # the tables' figures
             "jinja2>=3",  # the report's page
             "matplotlib>=3.7",  # curves, mixture weights and figures
             "sacrebleu>=2.0",  # BLEU with a signature
@@ -39,19 +49,8 @@ setup(
             "subword-nmt",  # BPE as in the papers' recipes
             "scipy>=1.15",  # rank correlation and bootstrap
             "tensorboardX",  # fairseq's --tensorboard-logdir
-            "filelock",  # one preparation, training or table at a time in a folder
+            "filelock",  # one training or table at a time in a folder
             "tqdm",  # progress
-        ],
-        "tables": [
-            'snakemake>=9; python_version >= "3.11"',  # their workflow
-            'snakemake>=7.32,<8; python_version < "3.11"',  # the last for Python 3.10; of clusters it knows less
-            'pulp<2.8; python_version < "3.11"',  # which Snakemake 7 needs
-            "pandas>=2.2",  # their report
-        ],
-        "search": [  # grid search
-            "optuna>=4.9",
-            "filelock>=3.24",  # waiting for a lock that an interruption ends
-            "psycopg[binary]",  # where the storage is PostgreSQL
         ],
         "examples": ["transformers>=5"],
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],

@@ -28,13 +28,6 @@ print(*(name for name in sys.argv[1:] if not find_spec(name)))' "$@" 2>/dev/null
     [ -z "$missing" ] || die "$PY has no $missing: run scripts/setup.sh, or set PYTHON_BIN to a Python that has"
 }
 
-# pip_install ARGUMENTS...: pip install into PY, of constraints.txt's versions; by uv where there is one.
-pip_install() {
-    local pip=("$PY" -m pip install --no-compile)
-    ! command -v uv >/dev/null || pip=(uv pip install --python "$PY")
-    "${pip[@]}" --no-build-isolation --constraint "$ROOT/constraints.txt" "$@"
-}
-
 # usage: the script's head without its comment marks.
 usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' <"${HELP_OF:-$0}"; }
 

@@ -124,7 +124,7 @@ def commit() -> Optional[str]:
 def provenance(threads: Optional[int] = None) -> Dict:
     """Machine and versions, for a result's record."""
     versions = {}
-    for package in ("torch", "fairseq-fixed", "numpy"):
+    for package in ("torch", "ve-fairseq", "fairseq-fixed", "numpy"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
