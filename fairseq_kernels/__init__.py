@@ -16,12 +16,14 @@ _MODULES = {
         "FactoredSGD",
         "GeneralizedSoftmax",
         "KerBSoftmax",
+        "Options",
         "OutputLayer",
         "SoftmaxBound",
         "SphericalSoftmax",
         "SquaredError",
         "TaylorSoftmax",
         "factored",
+        "register_output_layer",
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

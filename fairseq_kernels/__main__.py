@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from .errors import CommandParser, mistake
-from .layer_names import CRITERIONS
+from .output_layers.table import LAYERS
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
         "--user-dir", help="with --list: a folder of your own, as of fairseq-train, whose kernels count"
     )
     parser.add_argument(
-        "--criterion", choices=CRITERIONS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
+        "--criterion", choices=LAYERS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
     )
     parser.add_argument(
         "--configs", action="store_true", help="print the profiles' folder, with lm/ and mt/, for fairseq-hydra-train"
@@ -25,7 +25,7 @@ def main() -> None:
     if args.user_dir and not args.list:
         parser.error("--user-dir goes with --list")
     if args.criterion:
-        print(CRITERIONS[args.criterion])
+        print(LAYERS[args.criterion].criterion)
     elif args.list:
         list_registered(args)
     elif args.configs:

@@ -25,8 +25,8 @@ from fairseq.tasks.translation import TranslationTask
 
 from .analysis.model_state import checked, place
 from .errors import mistake, passing
-from .layer_names import CRITERIONS
 from .models.output_layer_config import refuse_options_of_others
+from .output_layers.table import ANY_LAYER, LAYERS
 
 logger = logging.getLogger(__name__)
 fairseq_load = checkpoint_utils.load_checkpoint
@@ -197,8 +197,9 @@ def check_layer(layer: Optional[str], criterion: str, average: bool = False) -> 
         SystemExit: one line: an option that the output layer can't have.
     """
     lost = {"kerbs": "no sense ever moves", **dict.fromkeys(("squared-error", "softmax-bound"), "its loss isn't used")}
-    if layer in lost and criterion != CRITERIONS[layer]:
-        logger.warning(f"--output-layer {layer} with --criterion {criterion}: {lost[layer]}; see {CRITERIONS[layer]}")
+    own = LAYERS[layer].criterion if layer in lost else None
+    if own and criterion not in (own, ANY_LAYER):
+        logger.warning(f"--output-layer {layer} with --criterion {criterion}: {lost[layer]}; see {own}")
     if layer == "kerbs" and average:
         raise mistake("--store-ema doesn't fit --output-layer kerbs, whose senses move between words; leave it out")
 

@@ -9,7 +9,7 @@ from fairseq import options
 
 from .compat import evaluated
 from .errors import mistake, short_errors
-from .layer_names import CRITERIONS
+from .output_layers.table import LAYERS
 
 fairseq_parse = options.parse_args_and_arch
 # fairseq takes any number, and ends in an error that names no option, or in a training of nothing
@@ -65,7 +65,7 @@ def check_criterion(arch: Optional[str], criterion: Optional[str]) -> None:
     if criterion == "adaptive_loss" and str(arch).startswith("kernel_"):
         raise mistake(
             f"--criterion adaptive_loss doesn't fit --arch {arch}, which has no adaptive softmax; give --criterion "
-            f"{CRITERIONS['kernels']}"
+            f"{LAYERS['kernels'].criterion}"
         )
 
 

@@ -27,7 +27,7 @@ import benchmarks
 import torch
 
 from fairseq_kernels.errors import positive_int
-from fairseq_kernels.layer_names import CRITERIONS
+from fairseq_kernels.output_layers.table import LAYERS
 
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
 SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
@@ -38,10 +38,11 @@ def flags(row: str):
     name, _, option = row.partition(" ")
     if name == "stock":
         return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
-    if name in CRITERIONS:
-        return ["--arch", "kernel_lstm_lm", "--output-layer", name, "--criterion", CRITERIONS[name], *option.split()]
+    if name in LAYERS:
+        own = ["--output-layer", name, "--criterion", LAYERS[name].criterion]
+        return ["--arch", "kernel_lstm_lm", *own, *option.split()]
     further = ["--untied-projections"] if option == "untied" else ["--kernel-params", option] if option else []
-    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", CRITERIONS["kernels"], *further]
+    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", LAYERS["kernels"].criterion, *further]
 
 
 def build_step(

@@ -11,8 +11,9 @@ from fairseq.logging import metrics
 from omegaconf import II
 
 from ..errors import mistake
-from ..layer_names import CRITERIONS, SPHERICAL
 from ..models.kernel_model import LossRequest
+from ..output_layers.spherical import SphericalFamily
+from ..output_layers.table import LAYERS
 
 TOP = 10  # words: the error rate of de Brebisson & Vincent (2016, Table 5)
 # what a log has of every layer; all else is what the layer observes
@@ -38,10 +39,10 @@ class OutputLayerCriterion(FairseqCriterion):
     in validation, if asked for or of the spherical family, ``top10_error``: the share of tokens whose target is not
     among the ten most probable words.
 
-    A subclass names the layer: :attr:`layer_name`, one of ``layer_names.CRITERIONS``.
+    A subclass may name the one layer that it is for: :attr:`layer_name`.
     """
 
-    layer_name: str
+    layer_name: Optional[str] = None  # any
 
     def __init__(self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False):
         super().__init__(task)
@@ -49,24 +50,22 @@ class OutputLayerCriterion(FairseqCriterion):
             raise mistake(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
         if not 0 <= pi_variance_weight < math.inf:
             raise mistake(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
-        spherical = self.layer_name in SPHERICAL
+        # a model that is built before has written the name of its output layer to the task
+        name = self.layer_name or getattr(task, "output_layer_name", None)
+        spherical = name in LAYERS and issubclass(LAYERS[name].layer, SphericalFamily)
         if label_smoothing and spherical:
             raise mistake(
-                f"--label-smoothing {label_smoothing} is not allowed with --criterion "
-                f"{CRITERIONS[self.layer_name]}: it needs every word's log-probability, which a spherical loss never "
-                "computes; leave it out"
+                f"--label-smoothing {label_smoothing} is not allowed with --output-layer {name}: it needs every word's "
+                "log-probability, which a spherical loss never computes; leave it out"
             )
-        if pi_variance_weight and self.layer_name != "kernels":
-            raise mistake(
-                f"--pi-variance-weight {pi_variance_weight} has no meaning with --criterion "
-                f"{CRITERIONS[self.layer_name]}: --output-layer {self.layer_name} has no mixture weights; leave it out"
-            )
+        if pi_variance_weight and name not in ("kernels", None):
+            raise mistake(f"--pi-variance-weight has no meaning: --output-layer {name} has no mixture weights")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
         self.pi_variance_weight, self.top10 = pi_variance_weight, report_top10_error or spherical
 
     @classmethod
     def build_criterion(cls, cfg, task):
-        """As fairseq's; a model that is built before has written the name of its output layer to the task."""
+        """As fairseq's; checks the output layer of the model that was built before."""
         if hasattr(task, "output_layer_name"):
             cls.check_layer(task.output_layer_name)
         return super().build_criterion(cfg, task)
@@ -75,15 +74,15 @@ class OutputLayerCriterion(FairseqCriterion):
     def check_layer(cls, name: Optional[str]) -> None:
         """
         Raises:
-            SystemExit: the criterion isn't that of the output layer ``name``; None stands for fairseq's own.
+            SystemExit: the criterion isn't for the output layer ``name``; None stands for fairseq's own.
         """
-        if name == cls.layer_name:
+        if name is not None and cls.layer_name in (None, name):
             return
         if name is None:
             there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
         else:
-            there = f"--output-layer {name}: choose --criterion {CRITERIONS[name]}, or --output-layer {cls.layer_name}"
-        raise mistake(f"--criterion {CRITERIONS[cls.layer_name]} doesn't fit this model: it has {there}")
+            there = f"--output-layer {name}: choose --criterion {LAYERS[name].criterion}"
+        raise mistake(f"the criterion doesn't fit this model: it has {there}")
 
     def forward(self, model, sample, reduce=True):
         """Loss in nats (a scalar, or a token each for ``reduce=False``), sample size and logging output."""

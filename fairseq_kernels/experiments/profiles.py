@@ -6,7 +6,6 @@ from typing import Dict, List, Optional, Sequence
 
 import yaml
 
-from ..layer_names import CRITERIONS
 from .tables import checkout
 
 NAMES = {"task": "task", "model": "arch", "criterion": "criterion", "optimizer": "optimizer"}
@@ -72,14 +71,16 @@ def fairseq_arguments(kind: str, profile: str, options: Sequence[str]) -> List[s
     """
     groups = load_profile(kind, profile)
     model, criterion = groups["model"], groups["criterion"]
-    layer = option_value(options, "--output-layer")
+    layer = option_value(options, "--output-layer") or "kernels"
     if "--stock" in options:
         options = [word for word in options if word != "--stock"]
         model["_name"] = model["_name"].removeprefix("kernel_")
         model.pop("output_bias", None)
         criterion["_name"] = STOCK_CRITERIONS[kind]
-    elif layer in CRITERIONS and layer != "kernels":
-        criterion["_name"] = CRITERIONS[layer]
+    elif layer != "kernels":
+        from ..output_layers.table import ANY_LAYER, LAYERS  # loads torch, which most rows do without
+
+        criterion["_name"] = LAYERS[layer].criterion if layer in LAYERS else ANY_LAYER
         if layer == "kerbs":  # several vectors a word: none to share with the embeddings
             model.pop("share_decoder_input_output_embed", None)
         else:  # a spherical loss has no label smoothing

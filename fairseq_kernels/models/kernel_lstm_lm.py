@@ -145,7 +145,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a new model instance."""
-        cfg = with_defaults(cfg, KernelLSTMLanguageModelConfig)
+        cfg = with_defaults(cfg, cls.options())
         check_config(cfg)
         dictionary = task.target_dictionary
         hidden_size = cfg.decoder_hidden_size or cfg.decoder_embed_dim

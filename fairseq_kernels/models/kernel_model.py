@@ -43,6 +43,11 @@ class KernelModel:
 
     finetuned = False  # whether a checkpoint's output layer may be another one
 
+    @classmethod
+    def options(cls) -> type:
+        """The dataclass of the model's options, with which fairseq has registered it."""
+        return getattr(cls, "__dataclass")
+
     @property
     def output_layer_module(self) -> OutputLayer:
         return self.decoder.output_projection

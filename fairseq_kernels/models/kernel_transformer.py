@@ -55,7 +55,7 @@ class KernelTransformer(KernelModel, TransformerModelBase):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a new model instance."""
-        cfg = with_defaults(cfg, KernelTransformerConfig)
+        cfg = with_defaults(cfg, cls.options())
         refuse_unsupported(cfg)
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(cfg, name) is None:  # the interpolation is not resolved outside of hydra

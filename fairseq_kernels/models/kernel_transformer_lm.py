@@ -22,7 +22,7 @@ class KernelTransformerLanguageModel(KernelModel, TransformerLanguageModel):
     @classmethod
     def build_model(cls, cfg, task):
         """Build a new model instance."""
-        cfg = with_defaults(cfg, KernelTransformerLanguageModelConfig)
+        cfg = with_defaults(cfg, cls.options())
         refuse_unsupported(cfg)
         model = super().build_model(cfg, task)
         decoder = model.decoder

@@ -3,11 +3,10 @@
 import logging
 import math
 import os
-import re
 from argparse import Namespace
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple, Type
+from typing import Optional
 
 import numpy as np
 import torch
@@ -16,128 +15,17 @@ from torch import nn
 
 from ..errors import mistake, one_line_errors
 from ..fused.matrix_products import onednn_is_faster
-from ..kernels.spec import refuse_unused_parameters
-from ..layer_names import SPHERICAL
-from ..output_layers import (
-    AllocationSettings,
-    GeneralizedSoftmax,
-    KerBSoftmax,
-    OutputLayer,
-    SoftmaxBound,
-    SphericalSoftmax,
-    SquaredError,
-    TaylorSoftmax,
-)
+from ..output_layers import LAYERS, Options, OutputLayer
 from ..word_counts import word_counts
 
 logger = logging.getLogger(__name__)
 
 
-def kernel_options(cfg, words: int) -> Dict:
-    refuse_unused_parameters(cfg.kernels, cfg.kernel_params)
-    return {
-        "kernels": cfg.kernels,
-        "kernel_params": cfg.kernel_params,
-        "untied": cfg.untied_projections,
-        "latent_projection": latent_projection(cfg.latent_projection),
-    }
-
-
-def latent_projection(value) -> Optional[str]:
-    """The layer's argument; checkpoints of version 0.2 hold a bool."""
-    value = {"true": "tanh", "false": None, "none": None, "": None}.get(str(value).lower(), value)
-    if value not in (None, "tanh", "linear"):
-        raise ValueError(f"--latent-projection {value} is not allowed: choose tanh or linear")
-    return value
-
-
-def kerbs_options(cfg, words: int) -> Dict:
-    if cfg.kerbs_kernel not in ("all", "positive", "none"):
-        raise ValueError(f"--kerbs-kernel {cfg.kerbs_kernel} is not allowed: choose all, positive or none")
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)[xV]|(\d+))", str(cfg.senses).strip())
-    if not match:
-        raise ValueError(f"--senses {cfg.senses} is not allowed: give a number, or a multiple of V as in 3x")
-    senses = int(match[2]) if match[2] else int(float(match[1]) * words)
-    if senses < words:
-        raise ValueError(
-            f"--senses {cfg.senses} is not allowed: it is of all {words} words together; give {words} or more, or a "
-            "multiple of V as in 3x"
-        )
-    allocation = None
-    if cfg.kerbs_reallocate_every:
-        allocation = AllocationSettings(
-            every=cfg.kerbs_reallocate_every,
-            rate=cfg.kerbs_rate,
-            minimum=cfg.kerbs_min_senses,
-            maximum=cfg.kerbs_max_senses,
-            share=cfg.kerbs_share,
-        )
-    return {
-        "senses": senses,
-        "kernel": cfg.kerbs_kernel != "none",
-        "positive_only": cfg.kerbs_kernel == "positive",
-        "theta": cfg.kerbs_theta,
-        "allocation": allocation,
-    }
-
-
-# of each name in layer_names: the class, and its arguments beside sizes, bias and memory
-OUTPUT_LAYERS: Dict[str, Tuple[Type[OutputLayer], Callable[[Namespace, int], Dict]]] = {
-    "kernels": (GeneralizedSoftmax, kernel_options),
-    "taylor": (TaylorSoftmax, lambda cfg, words: {}),
-    "spherical": (SphericalSoftmax, lambda cfg, words: {"epsilon": cfg.epsilon}),
-    "squared-error": (SquaredError, lambda cfg, words: {}),
-    "softmax-bound": (SoftmaxBound, lambda cfg, words: {}),
-    "kerbs": (KerBSoftmax, kerbs_options),
-}
-# the bias of each when nothing is said; other layers have one in language models alone
-DEFAULT_BIAS = {**dict.fromkeys(SPHERICAL, "prior"), "kerbs": "false"}
-
-
 @dataclass
-class OutputLayerConfig:
+class SharedOptions:
     output_layer: str = field(
         default="kernels",
-        metadata={"help": f"{', '.join(OUTPUT_LAYERS)}; each has a criterion of its own"},
-    )
-    epsilon: float = field(default=0.0198, metadata={"help": "epsilon of --output-layer spherical"})
-    senses: str = field(
-        default="3x", metadata={"help": "sense vectors of --output-layer kerbs: a number, or a multiple of V as in 3x"}
-    )
-    kerbs_kernel: str = field(
-        default="all",
-        metadata={"help": "where KerBS' kernel is used: all, positive (where cos > 0, as its authors' code), or none"},
-    )
-    kerbs_theta: float = field(default=0.0, metadata={"help": "start of each sense's theta; 0 is the inner product"})
-    kerbs_reallocate_every: int = field(
-        default=AllocationSettings.every,
-        metadata={"help": "updates between two reallocations of senses; 0 leaves them where they are"},
-    )
-    kerbs_min_senses: int = field(default=AllocationSettings.minimum, metadata={"help": "senses that a word keeps"})
-    kerbs_max_senses: int = field(default=AllocationSettings.maximum, metadata={"help": "senses that a word gets to"})
-    kerbs_share: float = field(
-        default=AllocationSettings.share,
-        metadata={"help": "the most senses that move at a time, as a part of the vocabulary"},
-    )
-    kerbs_rate: float = field(
-        default=AllocationSettings.rate, metadata={"help": "beta of the moving averages of Eq. 12 and 13"}
-    )
-    kernels: str = field(
-        default="lin", metadata={"help": "kernel or mixture in the softmax layer: lin, or 3xlin,log, ..."}
-    )
-    kernel_params: Optional[str] = field(
-        default=None, metadata={"help": 'kernel hyper-parameters, such as "log.p=2,rbf.gamma=learned"'}
-    )
-    untied_projections: bool = field(
-        default=False, metadata={"help": "give each component of a mixture a projection matrix of its own"}
-    )
-    latent_projection: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "tanh gives a single kernel the tanh(C^T h) that a mixture's components have; linear gives C^T h "
-            "to a single kernel or to each component; the option alone means tanh",
-            "argparse_const": "tanh",
-        },
+        metadata={"help": f"{', '.join(LAYERS)}; each has a criterion of its own"},
     )
     output_init: float = field(
         default=1.0,
@@ -161,26 +49,28 @@ class OutputLayerConfig:
     )
 
 
-# the options that belong to one output layer
-OWN_OPTIONS = {
-    "kernels": ("kernels", "kernel_params", "untied_projections", "latent_projection"),
-    "spherical": ("epsilon",),
-    "kerbs": ("senses", *(option.name for option in fields(OutputLayerConfig) if option.name.startswith("kerbs_"))),
-}
+# and the options of each layer in the table
+OutputLayerConfig = make_dataclass(
+    "OutputLayerConfig",
+    (),
+    bases=(SharedOptions, *(layer.options for layer in LAYERS.values() if layer.options is not Options)),
+    namespace={"__module__": __name__},
+)
 
 
 def refuse_options_of_others(cfg) -> None:
-    """Options of an output layer that isn't the chosen one would change nothing. ``cfg`` may be of any model."""
+    """Refuses options of an output layer that isn't the chosen one: they would change nothing. ``cfg`` may be of any
+    model."""
     if OmegaConf.is_config(cfg) and "output_layer" not in cfg:
         return
     cfg = with_defaults(cfg, OutputLayerConfig)
-    defaults = {option.name: option.default for option in fields(OutputLayerConfig)}
-    for layer, names in OWN_OPTIONS.items():
-        for name in names if layer != cfg.output_layer else ():
-            if getattr(cfg, name) not in (defaults[name], ""):
+    own = {option.name for option in fields(LAYERS[cfg.output_layer].options)} if cfg.output_layer in LAYERS else ()
+    for layer in LAYERS.values():
+        for option in fields(layer.options):
+            if option.name not in own and getattr(cfg, option.name, option.default) not in (option.default, ""):
                 raise mistake(
-                    f"--{name.replace('_', '-')} has no meaning with --output-layer {cfg.output_layer}; leave it out, "
-                    f"or give --output-layer {layer}"
+                    f"--{option.name.replace('_', '-')} has no meaning with --output-layer {cfg.output_layer}; leave "
+                    f"it out, or give --output-layer {layer.name}"
                 )
 
 
@@ -217,9 +107,10 @@ def build_output_layer(
     words = getattr(getattr(task, "args", None), "output_dictionary_size", -1)
     if words >= 0:
         raise mistake(f"--output-dictionary-size {words} is not supported: all words are predicted; leave it out")
-    if cfg.output_layer not in OUTPUT_LAYERS:
-        raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(OUTPUT_LAYERS)}")
-    default_bias = DEFAULT_BIAS.get(cfg.output_layer, default_bias)
+    if cfg.output_layer not in LAYERS:
+        raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(LAYERS)}")
+    row = LAYERS[cfg.output_layer]
+    default_bias = row.default_bias or default_bias
     bias = str(default_bias if cfg.output_bias in (None, "") else cfg.output_bias).lower()
     if bias not in ("true", "false", "prior"):
         raise mistake(f"--output-bias {cfg.output_bias} is not allowed: choose true, false or prior")
@@ -228,9 +119,9 @@ def build_output_layer(
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
         onednn_is_faster()  # else a wrong FAIRSEQ_KERNELS_ONEDNN is noticed in training
-        layer_class, options = OUTPUT_LAYERS[cfg.output_layer]
+        options = row.options(**{option.name: getattr(cfg, option.name) for option in fields(row.options)})
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
-        layer = layer_class(**sizes, bias=bias != "false", **options(cfg, len(dictionary)))
+        layer = row.layer(**sizes, bias=bias != "false", **options.arguments(len(dictionary)))
         if bias == "prior" and not getattr(task, "from_checkpoint", False):  # which has the bias
             layer.set_log_prior(training_counts(task, dictionary))
     if shared is not None:

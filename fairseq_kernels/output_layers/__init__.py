@@ -6,16 +6,20 @@ from .generalized_softmax import GeneralizedSoftmax
 from .kerbs import KerBSoftmax
 from .sense_allocation import AllocationSettings
 from .spherical import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
+from .table import LAYERS, Options, register_output_layer
 
 __all__ = [
+    "LAYERS",
     "AllocationSettings",
     "FactoredSGD",
     "GeneralizedSoftmax",
     "KerBSoftmax",
+    "Options",
     "OutputLayer",
     "SoftmaxBound",
     "SphericalSoftmax",
     "SquaredError",
     "TaylorSoftmax",
     "factored",
+    "register_output_layer",
 ]

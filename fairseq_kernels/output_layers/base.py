@@ -1,8 +1,7 @@
 """An output layer: a word's log-probability and a target's loss."""
 
-import logging
 from numbers import Integral
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, distributed, nn
@@ -10,8 +9,7 @@ from torch import Tensor, distributed, nn
 from ..fused.matrix_products import chunks
 from ..fused.precision import HALF
 from .chunked_loss import LossPass, Metrics, chunked_loss
-
-logger = logging.getLogger(__name__)
+from .layer_state import LayerState
 
 # Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
 CPU_ROWS = 384
@@ -29,12 +27,6 @@ def check_integer(name: str, value, least: int = 1) -> None:
 def several_processes() -> bool:
     """Whether this is one of the processes of a distributed training."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-
-
-def sample(tensor: Tensor) -> Tensor:
-    """Numbers of every row of a matrix, and of as many columns as there are rows; all of a vector."""
-    step = tensor.size(-1) - 1 if tensor.dim() > 1 else 1
-    return tensor.flatten()[:: max(1, step)]
 
 
 def finite(bias: Tensor) -> Tensor:
@@ -60,7 +52,7 @@ def computed_tensors(module: nn.Module) -> Iterator[str]:
             yield f"{prefix}.{name}" if prefix else name
 
 
-class OutputLayer(nn.Module):
+class OutputLayer(LayerState):
     """The layer from context vectors h (d) to a distribution over V words.
 
     - ``layer(features)``: normalised log-probabilities, so that it stands in for fairseq's ``output_projection``:
@@ -93,64 +85,22 @@ class OutputLayer(nn.Module):
     loss_is_nll = True
     weight: nn.Parameter
     bias: Optional[nn.Parameter]
-    kind_version: Tensor
 
     def __init__(
         self, embed_dim: int, num_embeddings: int, kind: str, settings: str, memory_budget: Optional[int] = None
     ):
-        super().__init__()
+        super().__init__(kind, settings)
         check_integer("embed_dim", embed_dim)
         check_integer("num_embeddings", num_embeddings)
         if memory_budget is not None:
             check_integer("memory_budget", memory_budget)
         self.embed_dim, self.vocab_size = int(embed_dim), int(num_embeddings)
         self.memory_budget = memory_budget
-        self.kind, self.settings = kind, settings
-        # fairseq's moving average of parameters leaves alone what has "version" in its name
-        self.register_buffer("kind_version", self.encoded_kind())
-        self._cached: Optional[Tuple] = None
 
     @property
     def num_embeddings(self) -> int:
         """V, under the name that ``nn.Embedding`` has for it."""
         return self.vocab_size
-
-    def reset_parameters(self) -> None:
-        """Gives parameters and buffers their start values, those of a layer that was made on the meta device, too."""
-        self.kind_version.copy_(self.encoded_kind())
-
-    def encoded_kind(self) -> Tensor:
-        """Kind and settings, which checkpoints say too."""
-        # int32: fairseq's average_checkpoints.py adds all tensors up before it divides
-        return torch.tensor(list(f"{self.kind}; {self.settings}".encode()), dtype=torch.int32)
-
-    def check_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
-        """Compares a checkpoint's layer with this one: warns of other settings.
-
-        Raises:
-            ValueError: the checkpoint is of another kind of layer.
-        """
-        kind, _, settings = bytes(state_dict[f"{prefix}kind_version"].tolist()).decode().partition("; ")
-        if kind != self.kind:
-            raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {self.kind!r}")
-        if settings != self.settings:
-            logger.warning("the checkpoint was trained with %s, the model has %s", settings, self.settings)
-
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        # torch's AveragedModel may have averaged the buffer with the others
-        destination[f"{prefix}kind_version"] = self.encoded_kind().to(self.kind_version.device)
-
-    def adapt_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
-        """Makes of a checkpoint's state what this version and its settings expect."""
-
-    def _load_from_state_dict(self, state_dict, prefix, *args):
-        self.adapt_state(state_dict, prefix)
-        key = f"{prefix}kind_version"
-        if key in state_dict:
-            self.check_state(state_dict, prefix)
-            state_dict[key] = self.encoded_kind()  # the buffer may be on no device yet
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def log_probabilities(self, features: Tensor) -> Tensor:
         """(N, d) to (N, V), in the features' precision, differentiable."""
@@ -200,34 +150,6 @@ class OutputLayer(nn.Module):
             raise ValueError(f"{smoothed.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
             self.bias.copy_(self.prior_bias(smoothed / smoothed.sum()))
-
-    def __getstate__(self):
-        return {**vars(self), "_cached": None}  # copies and files need not have what decoding has computed
-
-    def train(self, mode: bool = True):
-        """As ``nn.Module.train``; drops what decoding has cached: ``.data`` may have been written (fp16 training)."""
-        self._cached = None
-        return super().train(mode)
-
-    def cached(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
-        """``compute()``, which depends on parameters and buffers alone; in decoding done once, not at every step."""
-        if torch.compiler.is_compiling():
-            return compute()
-        if torch.is_grad_enabled() or self.training:
-            self._cached = None
-            return compute()
-        # some optimisers write through .data, which leaves _version as it is: hence a look at some values
-        tensors = [*self.parameters(), *self.buffers()]
-        if any(tensor.is_inference() for tensor in tensors):  # a layer made in inference mode has no _version
-            return compute()
-        state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
-        values = [sample(t.detach()).clone() for t in tensors]
-        if self._cached is not None:
-            last_state, last_values, result = self._cached
-            if last_state == state and all(map(torch.equal, last_values, values)):
-                return result
-        self._cached = state, values, compute()
-        return self._cached[2]
 
     def product_dtype(self, features: Tensor) -> Optional[torch.dtype]:
         """The precision of the products with the words' vectors, if not that of the computation: on CUDA, where these

@@ -17,10 +17,10 @@ from fairseq_commands import script
 from fairseq_kernels.experiments import training
 from fairseq_kernels.experiments.commands import USER_DIR
 from fairseq_kernels.experiments.profiles import profiles
-from fairseq_kernels.layer_names import CRITERIONS
+from fairseq_kernels.output_layers.table import LAYERS
 
 EXPECTED = Path(__file__).with_name("dry_run.txt")
-OPTIONS = [["--stock"], *(["--output-layer", name] for name in CRITERIONS)]
+OPTIONS = [["--stock"], *(["--output-layer", name] for name in LAYERS)]
 OPTIONS += [["--kernels", "3xlin,log", "--kernel-params", "log.p=learned", "--lr", "0.1"]]
 DICTIONARIES = {"lm": ["dict.txt"], "mt": ["dict.de.txt", "dict.en.txt"]}
 

@@ -8,20 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.logging import metrics
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
-from fairseq_kernels import GeneralizedSoftmax
-from fairseq_kernels.criterions.output_layer_criterion import OutputLayerCriterion
-from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.experiments import evaluation, training, workflow
 from fairseq_kernels.experiments.commands import Failed
 from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.layer_names import CRITERIONS
-from fairseq_kernels.models import KernelLSTMLanguageModel, output_layer_config
+from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+
+KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
 
 
 @pytest.fixture
@@ -60,6 +59,7 @@ def test_kernels(dictionary):
     assert layer(dictionary, latent_projection=True).latent_projection is not None  # as checkpoints of version 0.2
     assert isinstance(layer(dictionary, latent_projection="linear").latent_activation, torch.nn.Identity)
     assert layer(dictionary, latent_projection="False").latent_projection is None
+    torch.manual_seed(0)
     started = [layer(dictionary, output_init=x).weight.std().item() for x in (1.0, 4.0)]
     assert 3.5 < started[1] / started[0] < 4.5
 
@@ -105,22 +105,6 @@ def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
     counts = torch.tensor(dictionary.count) + 1.0
     own = layer(dictionary, output_bias="prior")
     torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
-
-
-def test_an_output_layer_of_ones_own(dictionary, monkeypatch):
-    """As docs/design.md says; nothing takes it for one of the spherical family."""
-
-    class Own(GeneralizedSoftmax):
-        pass
-
-    class OwnCriterion(OutputLayerCriterion):
-        layer_name = "own"
-
-    monkeypatch.setitem(output_layer_config.OUTPUT_LAYERS, "own", (Own, lambda cfg, words: {"kernels": "lin"}))
-    monkeypatch.setitem(CRITERIONS, "own", "own_cross_entropy")
-    assert isinstance(layer(dictionary, output_layer="own"), Own)
-    criterion = OwnCriterion(task(dictionary), sentence_avg=False, label_smoothing=0.1)
-    assert criterion.label_smoothing == 0.1 and not criterion.top10
 
 
 # the language model

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.data_utils import load_indexed_dataset
@@ -34,10 +35,11 @@ from trained_models import batches, load, loss_of, padded_batch, parameters, sco
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import checkpoints
 from fairseq_kernels import distributed as distribution
-from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
-from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
+from fairseq_kernels.output_layers.table import LAYERS
+
+KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
 
 
 def build(task, kernels, **options):
@@ -606,9 +608,10 @@ def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
 @pytest.mark.parametrize("layer, said", [("kerbs", "no sense ever moves"), ("softmax-bound", "its loss isn't used")])
 def test_what_a_criterion_of_fairseq_s_loses(layer, said, caplog):
     checkpoints.check_layer(layer, "cross_entropy")
-    assert said in caplog.text and CRITERIONS[layer] in caplog.text
+    own = LAYERS[layer].criterion
+    assert said in caplog.text and own in caplog.text
     caplog.clear()
-    for pair in ((layer, CRITERIONS[layer]), ("kernels", "cross_entropy"), ("taylor", "cross_entropy"), (None, "x")):
+    for pair in ((layer, own), ("kernels", "cross_entropy"), ("taylor", "cross_entropy"), (None, "x")):
         checkpoints.check_layer(*pair)
     assert not caplog.text
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq_commands import (
     ALL_SENTENCES,
@@ -22,14 +23,17 @@ from fairseq_commands import (
 from trained_models import batches, load, loss_of, padded_batch, scores
 
 from fairseq_kernels.analysis.top10_error import top10_error as measure_top10_error
-from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy, LogSphericalSoftmax, LogTaylorSoftmax
-from fairseq_kernels.layer_names import CRITERIONS
 from fairseq_kernels.models import (
     KernelLSTMLanguageModel,
     KernelTransformer,
     KernelTransformerLanguageModel,
     output_layer_config,
 )
+from fairseq_kernels.output_layers.table import LAYERS
+
+KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
+LogSphericalSoftmax = CRITERION_REGISTRY["log_spherical_softmax"]
+LogTaylorSoftmax = CRITERION_REGISTRY["log_taylor_softmax"]
 
 TRANSLATION = "kernel_transformer_iwslt_de_en"
 
@@ -58,7 +62,7 @@ def spherical_training(name, data, folder, *options):
     train = mt_training if model.arch == TRANSLATION else lm_training
     return train(
         data, folder, "--label-smoothing", 0, "--output-layer", model.layer, *model.options, *options, arch=model.arch,
-        criterion=CRITERIONS[model.layer],
+        criterion=LAYERS[model.layer].criterion,
     )  # fmt: skip
 
 

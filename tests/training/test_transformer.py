@@ -6,6 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
@@ -13,7 +14,6 @@ from fairseq_commands import ALL_SENTENCES, USER_DIR, awaited, fairseq, later, l
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import KERNELS
-from fairseq_kernels.criterions.registered import KernelMixtureCrossEntropy
 from fairseq_kernels.models import KernelTransformer
 
 # data, options
@@ -101,7 +101,7 @@ def test_stock_criterion_gives_the_same_loss(model_of):
     for batch in batches(task):
         results = []
         for criterion in (
-            KernelMixtureCrossEntropy(task, False, 0.1, 0.0),
+            CRITERION_REGISTRY["kernel_mixture_cross_entropy"](task, False, 0.1, 0.0),
             LabelSmoothedCrossEntropyCriterion(task, False, 0.1),
         ):
             loss, size, log = criterion(model.train(), batch)
