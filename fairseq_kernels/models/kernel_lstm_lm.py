@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import mistake
 from ..output_layers import GeneralizedSoftmax
+from .continued_text import continue_text
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 from .sense_embedding import SenseEmbedding
@@ -51,6 +52,13 @@ class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
             "posterior of the word's senses (Eq. 6, step by step, slow) or by their prior (whole sequences)"
         },
     )
+    carry_state: bool = field(
+        default=False,
+        metadata={
+            "help": "go on from the state at the end of the last block, detached (truncated backpropagation), in "
+            "training and evaluation: each row of a batch continues the text of that row in the last batch"
+        },
+    )
     max_target_positions: Optional[int] = II("task.max_target_positions")
 
 
@@ -78,29 +86,42 @@ class KernelLSTMDecoder(LSTMDecoder):
         self.lstm = LSTM(embed_dim, hidden_size, num_layers=num_layers, dropout=dropout_out if num_layers > 1 else 0.0)
         self.output_projection: Optional[nn.Module] = None  # set by the model, which may share embed_tokens with it
         self.embeds_by_context = False
+        self.carried = {}  # the states at the end of the last batch, in training (True) and in evaluation (False)
 
     def forward(
-        self, prev_output_tokens, encoder_out=None, incremental_state=None, src_lengths=None, features_only=False
-    ):
-        features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        self, prev_output_tokens, encoder_out=None, incremental_state=None, src_lengths=None, features_only=False,
+        continues=None,
+    ):  # fmt: skip
+        features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state, continues)
         return (features if features_only else self.output_layer(features)), extra
 
-    def extract_features(self, prev_output_tokens, encoder_out=None, incremental_state=None):
-        """Context vectors (B, T, d); in decoding those of the last token, from the cached state."""
-        state = None
+    def extract_features(self, prev_output_tokens, encoder_out=None, incremental_state=None, continues=None):
+        """Context vectors (B, T, d); in decoding those of the last token, from the cached state.
+
+        Args:
+            continues: whether the rows go on where those of the last batch ended; None, without --carry-state: each
+                begins anew, and its end is not kept.
+        """
+        state = previous = None
         if self.dropout_out_module.apply_during_inference:  # --retain-dropout, which nn.LSTM doesn't know
             self.lstm.train()
         if incremental_state:
             prev_output_tokens = prev_output_tokens[:, -1:]
             cached = self.get_incremental_state(incremental_state, "cached_state")
-            state = cached["prev_hiddens"], cached["prev_cells"]
+            state, previous = (cached["prev_hiddens"], cached["prev_cells"]), cached["input_feed"]
+        elif continues and self.training in self.carried:  # not after resuming within an epoch
+            hiddens, cells, previous = self.carried[self.training]
+            rows = len(prev_output_tokens)  # the last batch of an epoch may have fewer
+            state = hiddens[:, :rows].contiguous(), cells[:, :rows].contiguous()
+            previous = None if previous is None else previous[:rows]
         if self.embeds_by_context:
-            previous = cached["input_feed"] if state else None
             x, (hiddens, cells), feed = self.step_by_step(prev_output_tokens, previous, state)
         else:
             x = self.dropout_in_module(self.embed_tokens(prev_output_tokens))
             x, (hiddens, cells) = self.lstm(x.transpose(0, 1), state)
             x, feed = self.context_vectors(x), None
+        if continues is not None:
+            self.carried[self.training] = hiddens.detach(), cells.detach(), None if feed is None else feed.detach()
         cached = {"prev_hiddens": hiddens, "prev_cells": cells, "input_feed": feed}
         self.set_incremental_state(incremental_state, "cached_state", cached)
         return x.transpose(0, 1), None
@@ -181,6 +202,8 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
         if cfg.kerbs_input != "separate":
             decoder.embed_tokens = SenseEmbedding(layer, dictionary.pad())
             decoder.embeds_by_context = cfg.kerbs_input == "posterior"
+        if cfg.carry_state:
+            continue_text(task)
         return cls(decoder)
 
 
