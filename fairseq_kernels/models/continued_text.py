@@ -44,8 +44,8 @@ def continue_text(task) -> None:
 
 
 def stream_batches(blocks: int, rows: int, shards: int = 1) -> List[List[int]]:
-    """All blocks of a text, by index: batch ``t * shards + s`` has the t-th blocks of shard s's ``rows`` streams, as far
-    as these are so long. The longer ones, by one block, come first."""
+    """All blocks of a text, by index: batch ``t * shards + s`` has the t-th blocks of the ``rows`` streams of shard s.
+    Streams differ by a block at most, the longer ones first."""
     streams = np.array_split(np.arange(blocks), rows * shards)
     return [
         [int(stream[t]) for stream in streams[s * rows : (s + 1) * rows] if t < len(stream)]

@@ -1,10 +1,11 @@
 """--carry-state: a text cut into blocks, row i of a batch going on where row i of the last one ended."""
 
+import re
 from argparse import Namespace
 
 import pytest
 import torch
-from fairseq_commands import SIZES, awaited, fairseq, later, logged, training
+from fairseq_commands import SIZES, Trained, fairseq, later, logged, training
 from trained_models import load
 
 from fairseq_kernels.models import KernelLSTMLanguageModel
@@ -27,36 +28,28 @@ def test_each_row_continues_the_last_ones(blocks, rows, shards):
 
 @pytest.fixture(scope="module")
 def trained(lm_data, tmp_path_factory):
-    """Three epochs of a model that carries its state, and of one that doesn't, over blocks of four words."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("carried", "cut")}
+    """Three epochs of a model that carries its state, over blocks of four words."""
     cut = (*OPTIONS, "--task", "language_modeling", "--tokens-per-sample", 4, "--max-epoch", 3, "--batch-size", 5)
-    commands = {
-        name: later(*training(lm_data, folder, *cut, "--max-update", 999, *(["--carry-state"] * (name == "carried"))))
-        for name, folder in folders.items()
-    }
-    return {name: awaited(folders[name], command) for name, command in commands.items()}
-
-
-def perplexity(data, checkpoint, *options):
-    out = fairseq("eval_lm", data, "--path", checkpoint, "--gen-subset", "valid", *options).text
-    return float(out.split("Perplexity: ")[1].split()[0])
+    folder = tmp_path_factory.mktemp("carried")
+    return Trained(folder, fairseq(*training(lm_data, folder, *cut, "--max-update", 999, "--carry-state")))
 
 
 def test_evaluation_has_the_whole_text_before_each_word(lm_data, trained):
-    """However the text is cut, in training's validation and in fairseq-eval-lm; cut without it, words lose context."""
-    for name, carries in (("carried", True), ("cut", False)):
-        checkpoint = trained[name].folder / "checkpoint_last.pt"
-        short, long = (perplexity(lm_data, checkpoint, "--tokens-per-sample", n) for n in (4, 1000))
-        validated = logged(trained[name].result, "valid")[-1]["ppl"]
-        assert validated == pytest.approx(short, abs=0.006)
-        assert (short == long) == carries
-        assert carries or short > long + 0.05
+    """However the text is cut, in the validation of a training and in fairseq-eval-lm; without, words lack context."""
+    options = {"short": ("--tokens-per-sample", 4), "long": ("--tokens-per-sample", 1000)}
+    options["cut"] = (*options["short"], "--model-overrides", "{'carry_state': False}")
+    path = ("--path", trained.folder / "checkpoint_last.pt", "--gen-subset", "valid")
+    runs = {name: later("eval_lm", lm_data, *path, *own) for name, own in options.items()}
+    found = {name: float(re.findall("Perplexity: (.*)", run.result().text)[0]) for name, run in runs.items()}
+    validated = logged(trained.result, "valid")[-1]["ppl"]
+    assert validated == pytest.approx(found["short"], abs=0.006) and found["short"] == found["long"]
+    assert found["cut"] > found["long"] + 0.1
 
 
 def test_training_goes_through_each_row_as_through_one_text(lm_data, trained):
     """Context vectors are those of a row in one piece; a validation in between changes nothing; gradients stop at a
     block's start; the next epoch begins anew."""
-    model, task = load(trained["carried"].folder)
+    model, task = load(trained.folder)
     task.load_dataset("train"), task.load_dataset("valid")
     valid = next(iter(task.get_batch_iterator(task.dataset("valid"), max_sentences=5).next_epoch_itr()))
     itr = task.get_batch_iterator(task.dataset("train"), max_sentences=5)
@@ -80,7 +73,7 @@ def test_training_goes_through_each_row_as_through_one_text(lm_data, trained):
 
 def test_kerbs_carries_the_last_context_too(trained):
     """Its posterior embeds a block's first word by the context vector that predicted it, at the last block's end."""
-    _, task = load(trained["carried"].folder)
+    _, task = load(trained.folder)
     sizes = dict.fromkeys(("decoder_embed_dim", "decoder_hidden_size", "decoder_out_embed_dim"), 16)
     cfg = Namespace(output_layer="kerbs", kerbs_input="posterior", carry_state=True, **sizes)
     model = KernelLSTMLanguageModel.build_model(cfg, task).eval()
@@ -93,7 +86,7 @@ def test_kerbs_carries_the_last_context_too(trained):
 
 
 def test_training_refuses_sentences(trained):
-    _, task = load(trained["carried"].folder)
+    _, task = load(trained.folder)
     task.args.sample_break_mode = "eos"
     task.load_dataset("train")
     with pytest.raises(SystemExit, match="--sample-break-mode none"):
