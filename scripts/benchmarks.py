@@ -9,7 +9,7 @@ from typing import Callable, Dict, Optional, Tuple
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import CommandParser, one_line_errors, positive_int
 from fairseq_kernels.experiments.files import check_folder
-from fairseq_kernels.experiments.results import append, load
+from fairseq_kernels.experiments.old_results import append, load
 
 
 def options(description: str, out: str = "JSON file, gets the record after its others") -> CommandParser:

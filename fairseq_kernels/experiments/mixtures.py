@@ -17,11 +17,10 @@ from ..analysis import disambiguation, linear_weight
 from ..analysis.disambiguation import SIZE
 from ..analysis.measurement import commit
 from ..errors import PREFIX, one_line_errors
-from . import results
+from . import old_results as results
 from .data import Corpus
 from .files import write_text
 from .step import Step, say
-from .summaries import data_frame
 from .tables import KINDS, load_table
 from .workflow import end, interruptible, parse, run_steps, steps_of
 
@@ -86,10 +85,7 @@ def plot_weights(corpus: Corpus, profile: str, folder: Path) -> None:
     this = (corpus.name, corpus.fingerprint, profile)
     figures = results.load(folder / "linear_weight.json")
     figures = [f for f in figures if (f["corpus"], f["provenance"]["data"], f["profile"]) == this]
-    several = len({f["seed"] for f in figures}) > 1
-    shown = data_frame(figures, load_table("table3"))
-    names = shown.name + (" seed " + shown.seed.astype(str) if several else "")
-    named = dict(zip(names, shown.details))
+    named = {f"{f['name']} seed {f['seed']}": f["details"] for f in figures}
     linear_weight.plot(named, folder / f"linear_weight-{corpus.name}-{profile}.svg")
 
 

@@ -3,21 +3,450 @@
 ``scripts/report.sh`` runs it.
 """
 
+import math
 import re
+import shlex
 import textwrap
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import jinja2
+import numpy
+import pandas
+import yaml
 
 from ..analysis.markdown import escaped, markdown_table
 from ..errors import CommandParser, one_line_errors
-from . import tables
-from .analyses import ANALYSES, SPEED, load_analysis, load_speed
-from .chapters import Chapter, Part, chapter, in_order
+from . import figures, statistics, tables
 from .files import write_text
-from .summaries import load_results
-from .verdicts import VERDICTS, load_verdicts
+from .results import METRICS, SPLITS, Metric, baselines, differences, frame, load, logarithms, options, spread_of_seeds
+
+LEVEL = 0.05
+PAPERS = ("Gao", "de Brebisson", "Miao")
+CHOICES = ("holds", "doesn't", "mixed", "can't be told")
+CLAIM = ("claim", "source", "paper", "evidence", "verdict", "reason")
+SIZES = {"cpu": "2 × 128", "medium": "2 × 256", "paper": "2 × 512"}  # of language models, by profile
+TALK = re.compile(r"talk-?(?:([\d.]+)M)?$", re.I)  # a corpus' name, and the millions of words of its training text
+ALL_TALK = 24.6
+MEASURES = {  # results that are no trainings: title, source, note, and what is shown
+    "table4": (
+        "Choosing among close words",
+        "Gao et al. 2019, Table 4",
+        "Clusters of close words by inner product of lin's projection matrix: how often, and how surely, a model finds "
+        "the right one where it knows the cluster. The gain is the share of lin's loss that a model saves there, less "
+        "the same in random clusters of these words. Signed: differences from lin, with 95 % intervals of a paired "
+        "bootstrap over lines. The clusters, and sentences in the paper's form, are in the folder table4.",
+        {"cluster_accuracy": "accuracy", "cluster_log_likelihood": "log-likelihood, nats",
+         "cluster_gain_beyond_random": "gain beyond random clusters"},
+    ),
+    "linear_weight": (
+        "Where the weight of lin goes",
+        "Gao et al. 2019, section 4.4: always above 50 %",
+        "Total weight of the linear components: its mean over the words of the text, how often it is above one half, "
+        "and its mean by place in the line (from 0) and by rank of the word in training. The plot is "
+        "linear_weight-CORPUS-PROFILE.svg.",
+        {"linear_weight": "mean", **{name: name for name in ("above 0.5", "at word 0", "at word 1", "at word 5",
+         "at word 20+", "rank 1-10", "rank 11-100", "rank 101-1000", "rank 1001-10000")}},
+    ),
+}  # fmt: skip
+
+
+class Grid(NamedTuple):
+    """A table of texts, a row's name first; ``origins``: what a click on a row shows."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    origins: Sequence[Dict[str, str]] = ()
+
+
+class Part(NamedTuple):
+    """Of a chapter, what belongs to one profile and corpus."""
+
+    title: str
+    grids: Sequence[Grid]
+    notes: Sequence[str] = ()
+    pictures: Sequence[figures.Picture] = ()
+
+
+class Chapter(NamedTuple):
+    """A table of a paper, or what else the report shows; ``name`` is its file's."""
+
+    name: str
+    title: str
+    source: str
+    note: str
+    parts: Sequence[Part]
+
+
+class Results(NamedTuple):
+    """A table's figures and its rows' differences, a line each."""
+
+    table: tables.Table
+    figures: pandas.DataFrame
+    differences: pandas.DataFrame
+
+
+def number(value: float, significant: int = 4, most: int = 3, sign: str = "") -> str:
+    """Four significant digits, at most three decimals: ``61.84``, ``3.012``, ``0.419``, ``1,642``."""
+    if not math.isfinite(value):
+        return str(value)
+    decimals = significant - 1 - math.floor(math.log10(abs(value))) if value else most
+    return f"{value:{sign},.{min(most, max(0, decimals))}f}"
+
+
+def interval(metric: Metric, difference: float, low: float = math.nan, high: float = math.nan) -> str:
+    """``-4.83 % [-5.60, -4.22]``, where the metric is relative; nothing if it isn't known."""
+    if not math.isfinite(difference):
+        return ""
+    values = [100 * math.expm1(value) if metric.relative else value for value in (difference, low, high)]
+    middle, *ends = (number(value, 3, metric.decimals, "+") for value in values)
+    return middle + " %" * metric.relative + (f" [{', '.join(ends)}]" if math.isfinite(low) else "")
+
+
+def p_value(p: float) -> str:
+    return "" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def unique(items: Iterable) -> List:
+    return list(dict.fromkeys(items))
+
+
+def paper_figures(table: tables.Table, metric: str) -> pandas.Series:
+    return pandas.Series({row.name: float(row.paper[metric]) for row in table.rows if metric in row.paper}, dtype=float)
+
+
+def percent(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Differences of logarithms in percent of the figures themselves."""
+    return rows.assign(**(100 * numpy.expm1(rows[["difference", "low", "high"]].astype(float))))
+
+
+# tables of trainings
+
+
+def load_results(folder: Path) -> Dict[str, Results]:
+    """Of each table that has been run, compared with what the trainings of all tables say of the spread of seeds.
+
+    Raises:
+        ValueError: a file isn't what the runner writes.
+    """
+    known = {}
+    for name in tables.names():
+        path = folder / f"{name}.json"
+        try:
+            known[name] = tables.load_table(name), frame(load(path))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} has no records as the runner writes them ({error!r})") from error
+    known = {name: pair for name, pair in known.items() if len(pair[1])}
+    spreads = spread_of_seeds(pandas.concat([each for _, each in known.values()])) if known else {}
+    return {name: Results(*pair, differences(*pair, spreads)) for name, pair in known.items()}
+
+
+def chapter(results: Results) -> Chapter:
+    """A part for each profile and corpus, language models first."""
+    table, every = results.table, results.figures
+    shown = every[every.split != "train"]
+    place = shown.metric.map(lambda metric: [*METRICS, metric].index(metric))
+    order = place.groupby([shown.profile, shown.corpus]).min().reset_index().sort_values(["profile", "metric"])
+    parts = [part(results, profile, corpus) for profile, corpus in zip(order.profile, order.corpus)]
+    return Chapter(table.name, table.title, table.source, table.note, parts)
+
+
+def part(results: Results, profile: str, corpus: str) -> Part:
+    table, planned = results.table, [row.name for row in results.table.rows]
+    here, there = (each[(each.profile == profile) & (each.corpus == corpus)] for each in results[1:])
+    names = [name for name in unique([*planned, *here.name]) if name in set(here.name)]
+    grids = [main_grid(table, names, here, there), *weights_grids(table, names, here), *anova_grids(table, here)]
+    missing = ", ".join(name for name in planned if name not in names)
+    notes = [f"Not run: {missing}."] if missing else []
+    notes += tests(table, there, results.differences[results.differences.profile == profile])
+    pictures = []
+    for (metric, split, base), rows in there.groupby(["metric", "split", "base"], sort=False):
+        if split == table.split and METRICS[metric].relative:
+            rows, paper = percent(rows.set_index("name")), paper_figures(table, metric)
+            rows["paper"] = (100 * (paper / paper.get(base, math.nan) - 1)).reindex(rows.index)
+            caption = f"{METRICS[metric].label} over {base}'s, with 95 % intervals"
+            pictures.append(figures.differences(caption, rows, "%"))
+    curves: Dict[str, List] = {}
+    for name, record in here.drop_duplicates(["name", "seed"])[["name", "record"]].itertuples(index=False):
+        curve = [point for point in record["curves"].get("valid", []) if math.isfinite(point[1])]
+        curves.setdefault(name, []).extend([curve] if curve else [])
+    curves = {name: curves[name] for name in names if curves[name]}
+    if curves:
+        pictures += figures.curves("Validation perplexity over updates", curves, *baselines(table, curves)[:1])
+    return Part(f"{corpus}, --profile {profile}", grids, [*notes, made(here)], pictures)
+
+
+def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, there: pandas.DataFrame) -> Grid:
+    """A line a row: its means over seeds, test and development figures side by side; the paper's; differences from the
+    bases with intervals and Holm's p; parameters, learning rate, trained values and settings."""
+    columns: List[Tuple[str, Dict]] = []
+    for metric, about in METRICS.items():
+        measured = logarithms(here[here.metric == metric])
+        splits = [split for split in unique([table.split, *SPLITS, *measured.split]) if split in set(measured.split)]
+        suffixes = {split: "" if split == "test" else f" ({split})" for split in splits}
+        for split in splits:
+            values = measured[measured.split == split].groupby("name").value.agg(["mean", "size"])
+            means = numpy.exp(values["mean"]) if about.relative else values["mean"]
+            texts = {name: f"{number(mean)} ({size})" for name, mean, size in zip(means.index, means, values["size"])}
+            columns.append((about.label + suffixes[split], texts))
+        if set(splits) - {"train"}:
+            columns.append(("the paper's, its own data", paper_figures(table, metric).map("{:g}".format).to_dict()))
+        for (base, split), rows in there[there.metric == metric].groupby(["base", "split"], sort=False):
+            rows = rows.set_index("name")
+            ends = zip(rows.index, rows.difference, rows.low, rows.high)
+            shown = {name: interval(about, *end) for name, *end in ends}
+            columns.append((f"− {base}'s{suffixes[split]}", shown))
+            columns.append(("p", rows.adjusted.map(p_value).to_dict()))
+            columns.append((f"p, beyond ± {table.margin:g} %", rows.equivalent.map(p_value).to_dict()))
+    runs = here.drop_duplicates(["name", "seed"])
+    made = {name: [record["made"] for record in records] for name, records in runs.groupby("name").record}
+    counts = {name: each[0].get("parameters") for name, each in made.items()}
+    columns.append(("parameters", {name: f"{count:,}" for name, count in counts.items() if count}))
+    rates = {name: learning_rate(records.iloc[0]) for name, records in runs.groupby("name").record}
+    columns.append(("learning rate", {name: f"{rate:g}" for name, rate in rates.items() if rate}))
+    learned = {name: pandas.DataFrame([one.get("learned", {}) for one in each]).mean() for name, each in made.items()}
+    columns.append(("learned", {name: ", ".join(f"{value} {mean:.3g}" for value, mean in means.items())
+                                for name, means in learned.items()}))  # fmt: skip
+    columns.append(("options", dict(zip(runs.name, runs.options))))
+    columns = [(head, texts) for head, texts in columns if any(texts.values())]
+    rows = [[name, *(texts.get(name, "") for _, texts in columns)] for name in names]
+    return Grid(["", *(head for head, _ in columns)], rows, [origin(runs[runs.name == name].record) for name in names])
+
+
+def learning_rate(record: Dict) -> float:
+    """That of the settings, or the last among fairseq-train's arguments; 0 where there is none, or no number."""
+    rates = re.findall(r"--lr (\S+)", record["made"].get("arguments", ""))
+    rate = record["run"]["settings"].get("lr", rates[-1] if rates else "")
+    return float(rate) if re.fullmatch(r"[\d.e-]+", rate) else 0.0
+
+
+def origin(records: Iterable[Dict]) -> Dict[str, str]:
+    """How a row was made, seed by seed."""
+    lines: Dict[str, str] = {}
+    for record in records:
+        run, made = record["run"], record["made"]
+        machine, versions = made.get("machine", {}), made.get("versions", {})
+        lines.setdefault("options", options(run["settings"]))
+        lines[f"seed {run['seed']}"] = (
+            f"commit {made.get('commit')}, {made.get('date')}; {', '.join(map(' '.join, versions.items()))}; "
+            f"{machine.get('processor')}, threads {machine.get('threads')}, GPU {machine.get('gpu') or 'none'}"
+        )
+        lines.setdefault("command", shlex.join(made["argv"]))
+    return lines
+
+
+def made(here: pandas.DataFrame) -> str:
+    """Commits, days and data of figures, in a sentence."""
+    records = [record["made"] for record in here.record]
+    days = sorted(made["date"] for made in records if made.get("date"))
+    commits = ", ".join(unique(str(made.get("commit")) for made in records))
+    data = ", ".join(unique(f"{corpus} {data}" for corpus, data in zip(here.corpus, here.data)))
+    return f"Made at commit {commits}, {' to '.join(unique([*days[:1], *days[-1:]]))}; data {data}."
+
+
+def weights_grids(table: tables.Table, names: List[str], here: pandas.DataFrame) -> List[Grid]:
+    """Mean mixture weights, and the two variances that the paper's Table 2 may list: of each token's weights, averaged,
+    and of the mean weights."""
+    variances = here[here.metric == "pi_variance_pp2"].groupby("name").value.agg(["mean", "size"])
+    weights = here[here.metric.str.startswith("pi_") & ~here.metric.str.startswith("pi_variance")]
+    paper, rows = paper_figures(table, "pi_variance_pp2"), []
+    for name in [name for name in names if name in set(weights.name)]:
+        own = weights[weights.name == name]
+        means = own.groupby("metric").value.mean()
+        means = means.sort_index(key=lambda names: names.str.replace(r"\d+", lambda n: n[0].zfill(9), regex=True))
+        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in means.items())
+        token = f"{number(variances['mean'][name])} ({variances['size'][name]})" if name in variances.index else ""
+        known = f"{paper[name]:g}" if name in paper else ""
+        rows.append([name, each, token, known, number(1e4 * own.groupby("seed").value.var(ddof=0).mean())])
+    heads = ["", "mean mixture weights", "variance of a token's weights, pp²", 'the paper\'s "Variance"']
+    return [Grid([*heads, "variance of the mean weights, pp²"], rows)] if rows else []
+
+
+def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
+    """Two-way analyses of variance of the logarithm of perplexity, over rows whose names give a table's two factors
+    (``lin,start=1,rate=4``): one for each rest of the name, in each split."""
+    if not table.factors:
+        return []
+    first, second = table.factors
+    pattern = rf"^(?P<head>.*),{first}=(?P<{first}>[^,]+),{second}=(?P<{second}>[^,]+)(?P<tail>.*)$"
+    measured = logarithms(here[(here.metric == "ppl") & (here.split != "train")]).reset_index(drop=True)
+    measured = measured.join(measured.name.str.extract(pattern)).dropna(subset=[first, second])
+    rows = []
+    for (head, tail, split), cells in measured.groupby(["head", "tail", "split"]):
+        for source, line in statistics.anova(cells, first, second).iterrows():
+            levels = cells.groupby(source).value.mean() if source in (first, second) else []
+            effect = ""
+            if len(levels):
+                change = interval(METRICS["ppl"], levels.iloc[-1] - levels.iloc[0])
+                effect = f"{change} from {levels.index[0]} to {levels.index[-1]}"
+            tested = ["", ""] if math.isnan(line.F) else [number(line.F), p_value(line.p)]
+            squares = number(line.squares, 3, 6)
+            rows.append([f"{head}{tail} ({split}): {source}", f"{line.freedom:.0f}", squares, effect, *tested])
+    heads = ["analysis of variance of log-perplexity", "degrees of freedom", "sum of squares", "effect", "F", "p"]
+    return [Grid(heads, rows)] if rows else []
+
+
+def tests(table: tables.Table, there: pandas.DataFrame, family: pandas.DataFrame) -> List[str]:
+    """How differences in each metric were tested, a sentence or two each."""
+    sentences = []
+    for (metric, base), rows in there[there.adjusted.notna()].groupby(["metric", "base"], sort=False):
+        first, count, label = rows.iloc[0], family[family.base == base].adjusted.count(), METRICS[metric].label
+        unit = f"{100 * first.deviation:.2f} %" if METRICS[metric].relative else number(first.deviation, 2, 4)
+        seeds = f"seeds (pooled standard deviation {unit}, {first.seeds:.0f} degrees of freedom)"
+        covered = [seeds] * bool(first.seeds) + ["the test text (bootstrap)"] * bool(rows.text.all())
+        sentences.append(
+            f"{label}: 95 % intervals of differences from {base} cover {' and '.join(covered)}; p by Holm over {count}."
+        )
+        if rows.equivalent.notna().any():
+            sentences.append(
+                f"A small p, beyond ± {table.margin:g} %, says that a row is as good as {base} (two one-sided t tests, "
+                f"Holm over {rows.equivalent.count()})."
+            )
+    return sentences
+
+
+def in_order(chapters: Iterable[Chapter]) -> List[Chapter]:
+    """The papers', each table in its place, then what is beyond them."""
+
+    def order(chapter: Chapter) -> Tuple:
+        paper = [number for number, author in enumerate(PAPERS) if chapter.source.startswith(author)]
+        table = re.search(r"Tables? (\d+)", chapter.source)
+        return paper or [len(PAPERS)], int(table[1]) if table else math.inf, chapter.name
+
+    return sorted(chapters, key=order)
+
+
+def measures(folder: Path, name: str) -> List[Chapter]:
+    """The chapter of a measure of trained models, a row a model; none if it has no results."""
+    title, source, note, heads = MEASURES[name]
+    records: Dict[Tuple, List] = {}
+    for record in load(folder / f"{name}.json"):
+        records.setdefault((record["run"]["corpus"], record["run"]["profile"]), []).append(record)
+    parts = []
+    for (corpus, profile), those in records.items():
+        rows = []
+        for record in those:
+            run, values = record["run"], {metric["metric"]: metric for metric in record["metrics"]}
+            details = values.get("linear_weight", {}).get("details", {})
+            views = {"above 0.5": details["above_half"]} if details else {}
+            for label, view in (("at word", "by_position"), ("rank", "by_rank")):
+                views.update({f"{label} {line['of']}": line["mean"] for line in details.get(view, [])})
+            values.update({head: {"value": mean} for head, mean in views.items() if mean is not None})
+            against = f", against lin of {run['baseline']}" if "baseline" in run else ""
+            cells = [f"{run['row']}, seed {run['seed']}{against}"]
+            for metric in heads:
+                value, difference = values.get(metric, {}), values.get(metric, {}).get("difference")
+                ends = [difference[name] for name in ("mean", "low", "high")] if difference else [math.nan] * 3
+                own = number(value["value"]) if value and value["value"] != ends[0] else ""
+                cells.append(", ".join(filter(None, (own, interval(Metric("", decimals=4), *ends)))))
+            rows.append(cells)
+        grid = Grid(["", *heads.values()], rows, [origin([record]) for record in those])
+        parts.append(Part(f"{corpus}, --profile {profile}", [grid], [made(frame(those))]))
+    return [Chapter(name, title, source, note, parts)] if parts else []
+
+
+# verdicts
+
+
+def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
+    """The claims of ``verdicts.yaml``, written by hand, each with our figures; none if the folder has no such file.
+
+    Raises:
+        ValueError: the file isn't a list of claims, or names rows that have no figures.
+    """
+    path = folder / "verdicts.yaml"
+    if not path.is_file():
+        return []
+    try:
+        rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+    heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on", "here", "the paper"]
+    origins = [{"here": here, "the paper": paper} for *_, here, paper in rows]
+    note = (
+        "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
+        "from rho=0.001), in square brackets their 95 % intervals."
+    )
+    part = Part("", [Grid(heads, rows, origins)], pictures=front(results))
+    return [Chapter("verdicts", "What holds of the papers' claims", "", note, [part])]
+
+
+def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
+    """A claim's line: the claim, verdicts, reason, number of rows and seeds with corpora and sizes, evidence, paper."""
+    missing = [name for name in CLAIM if not isinstance(claim.get(name), str)]
+    if missing:
+        raise ValueError(f"{claim.get('claim', 'a claim')!r} has no text for {', '.join(missing)}")
+    for name in ("verdict", "tuned"):
+        if claim.get(name) not in (*CHOICES, None):
+            raise ValueError(f"{name} {claim[name]!r} is not known; choose from {', '.join(CHOICES)}")
+    places: Dict[str, List[str]] = {}
+    sizes, seeds = [], []
+    for place, text, size, count in (evidence(row, results) for row in claim.get("rows", [])):
+        places.setdefault(place, []).append(text)
+        sizes, seeds = unique([*sizes, size]), [*seeds, count]
+    here = " ".join([claim["evidence"], *(f"{place}: {'; '.join(those)}." for place, those in places.items())])
+    span = "-".join(unique((str(min(seeds)), str(max(seeds))))) if seeds else ""
+    rests = f"{len(seeds)} rows, {span} seed{'s' if max(seeds) > 1 else ''} each: {', '.join(sizes)}" if seeds else ""
+    paper = f"{claim['paper']} ({claim['source']})"
+    return [claim["claim"], claim["verdict"], claim.get("tuned", ""), claim["reason"], rests, here, paper]
+
+
+def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]:
+    """Of a row (TABLE/PROFILE/CORPUS/METRIC/ROW): which table its figures are in, and for what; the figures; corpus and
+    size; and the number of seeds."""
+    name, *where = row.split("/", 4)
+    if name in results and len(where) == 4:
+        table, every, compared = results[name]
+        profile, corpus, metric, own = where
+        every, compared = (each[(each.profile == profile) & (each.corpus == corpus) & (each.metric == metric)
+                                & (each.name == own)] for each in (every, compared))  # fmt: skip
+        if len(every):
+            split = table.split if table.split in set(every.split) else every.split.iloc[0]
+            about = METRICS.get(metric, Metric(metric))
+            values, shown = logarithms(every[every.split == split]).value, []
+            for line in compared[compared.split == split].itertuples():
+                whose = f" from {line.base}" if line.base == table.reference else ""
+                unsure = ", not tested" if math.isnan(line.adjusted) else ", not significant"
+                sure = "" if line.adjusted < LEVEL else unsure
+                shown.append(f"{interval(about, line.difference, line.low, line.high)}{whose}{sure}")
+            mean = math.exp(values.mean()) if about.relative else values.mean()
+            place = f"{name} ({corpus}, {profile}, {about.label}{'' if split == 'test' else f' ({split})'})"
+            size = f"{corpus} {profile if metric == 'bleu' else SIZES.get(profile, profile)}"
+            return place, f"{own} {', '.join(shown) or f'{number(mean)} ({len(values)})'}", size, len(values)
+    raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")
+
+
+def words_of(record: Dict) -> float:
+    """How many words a corpus named ``talk``, or ``talk-5M``, has in training; NaN for others."""
+    match = TALK.match(record["run"]["corpus"])
+    return record["made"].get("words") or (1e6 * float(match[1] or ALL_TALK) if match else math.nan)
+
+
+def front(results: Dict[str, Results]) -> List[figures.Picture]:
+    """The report's first plot: what rows gain over plain lin against words of training text, the paper's figures beside
+    it, or, where only one amount was tried, against the model's size; none where neither was tried."""
+    gains = []
+    for table, every, compared in results.values():
+        words = {corpus: words_of(record) for corpus, record in zip(every.corpus, every.record)}
+        rows = compared[(compared.metric == "ppl") & (compared.split == "test") & (compared.base == "lin")]
+        gains.append(percent(rows.assign(words=rows.corpus.map(words), size=rows.profile.map(SIZES), table=table.name)))
+    if not gains:
+        return []
+    rows = pandas.concat(gains)
+    by_text = rows[(rows.profile == "medium") & rows.words.notna()]
+    if by_text.words.nunique() > 1:
+        papers = pandas.concat([paper_figures(tables.load_table(name), "ppl") for name in ("table1", "table3")])
+        papers = papers[~papers.index.duplicated()].rename({"mos": "9xlin"})
+        caption = "Perplexity over plain lin's against words of training text (LSTM 2 × 256); diamonds: the paper's"
+        rows = by_text.assign(place=by_text.words).sort_values("place", kind="stable")
+        return [figures.gains(caption, rows, "words of training text", 100 * (papers / papers["lin"] - 1))]
+    rows = rows[(rows.table == "convergence") & rows["size"].notna()].assign(place=lambda rows: rows["size"])
+    rows = rows[rows.groupby("name").place.transform("nunique") > 1].sort_values("place", kind="stable")
+    caption = "Perplexity over plain lin's by the model's size (layers × units), 95 % intervals"
+    return [figures.gains(caption, rows, "LSTM")] if len(rows) else []
+
+
+# output
 
 
 def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
@@ -26,18 +455,14 @@ def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
     Raises:
         ValueError: a name is unknown or has no results, or a file isn't what the scripts write.
     """
-    known = [VERDICTS, *tables.names(), *ANALYSES, *SPEED]
+    known = ["verdicts", *tables.names(), *MEASURES]
     for name in names:
         if name not in known:
             raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
-    results = [load_results(folder / f"{name}.json", tables.load_table(name)) for name in tables.names()]
-    results = [result for result in results if len(result.figures)]
-    chapters = in_order(
-        [chapter(result) for result in results]
-        + [part for name in ANALYSES for part in load_analysis(folder, name)]
-        + [part for name in SPEED for part in load_speed(folder, name)]
-    )
-    chapters = load_verdicts(folder, results) + chapters
+    results = load_results(folder)
+    chapters = [chapter(each) for each in results.values()]
+    chapters += [each for name in MEASURES for each in measures(folder, name)]
+    chapters = verdicts(folder, results) + in_order(chapters)
     for name in names:
         if name not in [chapter.name for chapter in chapters]:
             raise ValueError(f"{folder / name}.json has no results; bash scripts/{name}.sh makes them")
@@ -46,42 +471,29 @@ def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
     return [chapter for chapter in chapters if chapter.name in names or not names]
 
 
-def origin(figure: Dict) -> Dict[str, str]:
-    """How one figure was made, by name."""
-    lines = {"measured": f"{figure['metric']} of {figure['name']} on {figure['corpus']}, {figure['split']}"}
-    for name, value in {**figure, **figure["provenance"]}.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items())
-        if name not in ("name", "corpus", "split", "metric", "paper", "provenance", "details", "valid_curve"):
-            lines[name] = "none" if value is None else str(value)
-    return lines
-
-
 def markdown(chapters: Sequence[Chapter]) -> str:
     """The report as Markdown."""
-    text = "# Results\n"
+    sections = []
     for each in chapters:
         source = f" ({escaped(each.source)})" if each.source else ""
-        text += f"\n## {escaped(each.title)}{source}\n\n{body(each)}"
-    return text
+        sections.append(f"\n## {escaped(each.title)}{source}\n\n{body(each)}")
+    return "# Results\n" + "".join(sections)
 
 
 def body(chapter: Chapter) -> str:
     """A chapter in Markdown, without its heading."""
     note = f"{filled(chapter.note)}\n\n" if chapter.note else ""
-    return note + "\n".join(part_in_markdown(part) for part in chapter.parts)
+    return note + "\n".join(map(part_in_markdown, chapter.parts))
 
 
 def part_in_markdown(part: Part) -> str:
     blocks = [f"**{escaped(part.title)}**\n"] if part.title else []
-    for table in part.tables:
-        rows = [[code(cell) if head == "options" else escaped(str(cell)) for head, cell in zip(table.columns, row)]
-                for row in table.values]  # fmt: skip
-        blocks.append(markdown_table(list(map(escaped, table.columns)), rows))
+    for grid in part.grids:
+        rows = [[code(cell) if head == "options" else escaped(cell) for head, cell in zip(grid.heads, row)]
+                for row in grid.rows]  # fmt: skip
+        blocks.append(markdown_table(list(map(escaped, grid.heads)), rows))
     if part.notes:
         blocks.append("".join(f"{filled(f'- {sentence}', indent='  ')}\n" for sentence in part.notes))
-    if part.command:
-        blocks.append(f"{filled(f'{part.made} Command of the first row:')}\n\n```\n{part.command}\n```\n")
     return "\n".join(blocks)
 
 
@@ -101,7 +513,7 @@ def put_into(text: str, chapters: Sequence[Chapter]) -> Tuple[str, List[str]]:
     for each in chapters:
         content = body(each)
         begin, end = f"<!-- {each.name} -->", f"<!-- /{each.name} -->"
-        marked = re.compile(rf"^({begin}[ \t\r]*\n).*?^({end}[ \t\r]*)$", flags=re.M | re.S)
+        marked = re.compile(rf"^({begin}\s*?\n).*?^({end}\s*?)$", flags=re.M | re.S)
         text, count = marked.subn(lambda match, content=content: match[1] + content + match[2], text)
         unmarked += [] if count else [each.name]
     return text, unmarked
@@ -109,16 +521,9 @@ def put_into(text: str, chapters: Sequence[Chapter]) -> Tuple[str, List[str]]:
 
 def html(chapters: Sequence[Chapter]) -> str:
     """The report as a page that needs no other file."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("report.html").render(chapters=chapters, origin=origin)
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
-    print(path)
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template("report.html").render(chapters=chapters)
 
 
 def main() -> None:
@@ -129,32 +534,22 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
     parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")
     parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        metavar="FILE",
-        help="a Markdown file; puts TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->",
-    )
+    parser.add_argument("--into", type=Path, metavar="FILE", help="a Markdown file; puts TABLE between its lines "
+                        "<!-- TABLE --> and <!-- /TABLE -->")  # fmt: skip
     args = parser.parse_args()
-    unmarked = []
+    unmarked: List[str] = []
     with one_line_errors():
         if args.publish:
             args.results = tables.checkout("results")
         chapters = load_chapters(args.results, args.tables)
         written = {args.markdown or args.results / "report.md": markdown(chapters)}
         written[args.html or args.results / "report.html"] = html(chapters)
-    try:
         if args.into is not None:
-            written[args.into], unmarked = put_into(args.into.read_bytes().decode(), chapters)
-            if len(unmarked) == len(chapters):
-                marks = f"<!-- {unmarked[0]} --> and <!-- /{unmarked[0]} -->"
-                parser.error(f"{args.into} has no lines {marks}; write them where the table belongs")
+            written[args.into], unmarked = put_into(args.into.read_text(encoding="utf-8"), chapters)
         for path, text in written.items():
-            write(path, text)
-    except OSError as error:
-        parser.error(f"{error.filename}: {error.strerror}; give files that you may read and write")
-    except UnicodeDecodeError:
-        parser.error(f"{args.into} is no text in UTF-8; give a Markdown file")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
+            print(path)
     if unmarked:
         print(f"{args.into} has no lines <!-- NAME --> and <!-- /NAME --> for {', '.join(unmarked)}")
 

@@ -1,91 +1,145 @@
-"""``results/TABLE.json``: a list of objects, one a figure, that several processes may add to."""
+"""``results/TABLE.json``: a list of records, one a run; their figures as a data frame, and how rows differ in them.
 
+A record has what was ``run`` (row, corpus, profile, seed, settings), how it was ``made`` (command, commit, data,
+versions, machine, seconds), its ``metrics``, the ``parts`` of the texts and the training's ``curves``.
+"""
+
+import json
+import math
+import re
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
-from .files import exclusive, read_json, write_json
-from .runs import Run
-from .tables import Row
+import numpy
+import pandas
 
-RUN_KEY = ("name", "corpus", "data", "profile", "seed", "config")
-KEY = (*RUN_KEY, "split", "metric", "baseline")
+from . import statistics
+from .tables import Table
 
-
-def figures(row: Row, run: Run, record: Dict) -> List[Dict]:
-    """The objects of one run; a figure's command is its own, or in older records the run's."""
-    measured_on_test = {metric["metric"] for metric in record["metrics"] if metric["split"] == "test"}
-    objects = []
-    for metric in record["metrics"]:
-        counterpart = metric["split"] == "test" or metric["metric"] not in measured_on_test
-        paper = row.paper.get(metric["metric"]) if counterpart else None
-        command = metric.get("command") or record["command"]
-        objects.append(figure(row, run, record, **{**metric, "command": command}, paper=paper))
-    return objects
+Record = Dict[str, Dict]
+BASELINES = ("lin", "softmax", "log-softmax")  # what rows are compared with; without these, the table's first
+APART = re.compile(r"^$|--stock")  # options of no model, and of fairseq's own, whose seeds differ far more
+COLUMN = ["profile", "corpus", "metric", "split"]
 
 
-def figure(row: Row, run: Run, record: Mapping, command: str, **values) -> Dict:
-    """The object of one figure, ``values``, with what the run's record says of its training."""
-    values = {**record.get("trained", {}), **values}
-    shared = {"profile": run.profile, "seed": run.seed, "command": command}
-    origin = {**record["provenance"], "config": config(run)}
-    return {"name": row.name, "corpus": run.corpus.name, **values, **shared, "provenance": origin}
+class Metric(NamedTuple):
+    """What a reader calls it; whether rows are compared in it, and by logarithms, as its spread grows with it; and the
+    decimals of a difference at most."""
+
+    label: str
+    compared: bool = False
+    relative: bool = False
+    decimals: int = 2
 
 
-def config(run: Run) -> str:
-    """The options that tell a run from others with its profile and seed."""
-    return " ".join(run.options)
+METRICS = {  # in the columns' order
+    "ppl": Metric("perplexity", True, relative=True),
+    "bleu": Metric("BLEU4", True),
+    "sacrebleu": Metric("sacreBLEU"),
+    "top10_error": Metric("top-10 error", True, decimals=4),
+    "simlex": Metric("word similarity", True, decimals=3),
+}
+SPLITS = ("test", "valid", "train")  # in the columns' order
 
 
-def add(path: Path, new: List[Dict], order: List[str]) -> None:
-    """Puts figures into a results file in the place of older ones of the same run, split and metric (and baseline of
-    Table 4), and of all that an earlier training of the run has left; ``order`` is the rows'."""
-    merge(path, new, KEY, order)
-
-
-def add_details(path: Path, name: str, run: Run, record: Dict, **details) -> None:
-    """Puts more of a run into a file beside its figures, ``results/curves/TABLE.json`` for instance."""
-    shared = {"corpus": run.corpus.name, "data": record["provenance"]["data"], "profile": run.profile}
-    merge(path, [{"name": name, **shared, "seed": run.seed, "config": config(run), **details}], KEY)
-
-
-def merge(path: Path, new: List[Dict], key: Sequence[str], order: Sequence[str] = ()) -> None:
-    """Puts objects into a file in the place of those with the same values of ``key``; in the order of their names, if
-    there is one, then by the key."""
-
-    def values_of(entry):
-        known = {**entry.get("provenance", {}), **entry}  # a figure has some of its key in its provenance
-        return tuple(known.get(name) for name in key)
-
-    def training(entry):
-        return {name: value for name, value in entry.get("provenance", {}).items() if name != "analysis_commit"}
-
-    trainings = {values_of(entry)[: len(RUN_KEY)]: training(entry) for entry in new}
-    with exclusive(path.parent):
-        old = [
-            entry for entry in load(path) if trainings.get(values_of(entry)[: len(RUN_KEY)]) in (None, training(entry))
-        ]
-        merged = {values_of(entry): entry for entry in [*old, *new]}
-
-        def place(values):
-            row = order.index(values[0]) if values[0] in order else len(order)
-            return row, [(value is not None, value) for value in values]
-
-        write_json(path, [merged[values] for values in sorted(merged, key=place)])
-
-
-def append(path: Path, record: Dict) -> None:
-    """Puts a benchmark's record after the others in a file."""
-    with exclusive(path.parent):
-        write_json(path, [*load(path), record])
-
-
-def load(path: Path) -> List[Dict]:
-    """A results file's objects; none if there is no file.
+def load(path: Path) -> List[Record]:
+    """A file's records; none if there is no file.
 
     Raises:
-        ValueError: the file is damaged, or no list of objects.
+        ValueError: it holds something else.
     """
-    content = read_json(path) if path.is_file() else []
-    if not (isinstance(content, list) and all(isinstance(entry, dict) for entry in content)):
-        raise ValueError(f"{path} holds no list of objects; move it away")
-    return content
+    records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    if not (isinstance(records, list) and all(isinstance(record, dict) and "run" in record for record in records)):
+        raise ValueError(f"{path} holds no list of records; move it away")
+    return records
+
+
+def options(settings: Dict) -> str:
+    """``--kernels lin --stock`` of ``{"kernels": "lin", "stock": True}``."""
+    names = {name: "--" + name.replace("_", "-") for name in settings}
+    return " ".join(names[name] if value is True else f"{names[name]} {value}" for name, value in settings.items())
+
+
+def frame(records: Sequence[Record]) -> pandas.DataFrame:
+    """A line a figure: ``name`` (of its row), ``corpus``, ``data``, ``profile``, ``seed``, ``options``, ``split``,
+    ``metric`` and ``value``, the ``parts`` of that split (None if not known) and the ``record``.
+
+    Runs of one row with other settings than its first have a name of their own, and so have other data of one name.
+    """
+    lines = []
+    for record in records:
+        run, made = record["run"], record["made"]
+        shared = {"name": run["row"], "options": options(run["settings"]), "data": made.get("data"), "record": record}
+        shared.update({name: run[name] for name in ("corpus", "profile", "seed")})
+        trained = {"split": "train", "metric": "ppl", "value": made.get("train_ppl")}
+        for metric in record["metrics"] + [trained] * bool(made.get("train_ppl")):
+            values = {name: metric[name] for name in ("split", "metric", "value")}
+            lines.append({**shared, **values, "parts": record.get("parts", {}).get(metric["split"])})
+    figures = pandas.DataFrame(lines)
+    if lines:
+        first = figures.groupby(["corpus", "profile", "name"]).options.transform("first")
+        figures["name"] = figures.name.where(figures.options == first, figures.name + " (" + figures.options + ")")
+        several = figures.groupby("corpus").data.transform("nunique") > 1
+        figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
+    return figures
+
+
+def logarithms(figures: pandas.DataFrame) -> pandas.DataFrame:
+    """The figures, those of relative metrics as logarithms."""
+    relative = figures.metric.isin([name for name, metric in METRICS.items() if metric.relative])
+    with numpy.errstate(all="ignore"):
+        return figures.assign(value=figures.value.where(~relative, numpy.log(figures.value)))
+
+
+def spread_of_seeds(figures: pandas.DataFrame) -> Dict[Tuple, statistics.Spread]:
+    """By metric, split and size (``CORPUS PROFILE``), from the figures of all tables; a training that is in several
+    tables counts once."""
+    figures = logarithms(figures[~figures.options.str.contains(APART)])
+    figures = figures.drop_duplicates(["corpus", "profile", "options", "seed", "split", "metric"])
+    size = figures.corpus + " " + figures.profile
+    block, configuration = size + " " + figures.seed.astype(str), size + " " + figures.options
+    figures = figures.assign(size=size, block=block, configuration=configuration)
+    return {
+        (*column, size): spread
+        for column, trainings in figures.groupby(["metric", "split"])
+        for size, spread in statistics.pooled(trainings).items()
+    }
+
+
+def baselines(table: Table, names: Iterable[str]) -> List[str]:
+    """What rows of these names are compared with: plain lin or its like, and the table's reference."""
+    names = list(names)
+    candidates = (*BASELINES, table.rows[0].name) if table.compared else ()
+    plain = next((name for name in candidates if name in names), "")
+    return [name for name in dict.fromkeys((plain, table.reference)) if name in names]
+
+
+def differences(table: Table, figures: pandas.DataFrame, spreads: Dict[Tuple, statistics.Spread]) -> pandas.DataFrame:
+    """:func:`statistics.compare` of each profile, corpus, metric and split with each ``base``.
+
+    Returns:
+        A line a comparison, with further columns: ``adjusted``, Holm's p over a profile's comparisons with that base in
+        the table's split, ``equivalent``, Holm's p of the equivalence test with the table's reference over the rows
+        that aren't bases, and the ``deviation`` of seeds with its degrees of freedom (``seeds``).
+    """
+    columns = []
+    for place, rows in logarithms(figures).groupby(COLUMN, sort=False):
+        profile, corpus, metric, split = place
+        bases = baselines(table, rows.name) if METRICS.get(metric, Metric("")).compared and split != "train" else []
+        spread = spreads.get((metric, split, f"{corpus} {profile}"), statistics.Spread())
+        apart = set(rows.name[rows.options.str.contains(APART)])
+        for base in bases:
+            column = statistics.compare(rows, base, spread, statistics.TEXTS.get(metric))
+            column.loc[column.index.isin(apart), ["error", "low", "high", "p"]] = math.nan
+            column = column.assign(base=base, deviation=spread.deviation, seeds=spread.freedom, equivalent=math.nan)
+            if base == table.reference and table.margin and METRICS[metric].relative:
+                family = statistics.equivalence(column.drop(bases, errors="ignore"), table.margin / 100)
+                column["equivalent"] = statistics.holm(family)
+            columns.append(column.assign(**dict(zip(COLUMN, place))).rename_axis("name").reset_index())
+    if not columns:
+        numbers = ["difference", "low", "high", "adjusted", "equivalent"]
+        return pandas.DataFrame(columns=[*COLUMN, "base", "name", *numbers])
+    result = pandas.concat(columns, ignore_index=True)
+    main = (result.split == table.split) | ~result.split.isin(SPLITS)  # SimLex-999 is of no split of the text
+    result["adjusted"] = result.p.where(main).groupby([result.profile, result.base]).transform(statistics.holm)
+    return result

@@ -1,86 +1,144 @@
-"""What seeds say of a table's rows: intervals and comparisons from one standard deviation pooled over the rows."""
+"""What seeds and a test text say of rows: differences with intervals, tests of difference and of equivalence.
 
+Two sources of chance are told apart. Trainings differ by their seeds: one standard deviation is pooled over all
+replicated configurations of one size. The text is a sample of conversations (or blocks of lines, or sentences): its
+part of the error comes from a paired bootstrap. A difference's error has both.
+"""
+
+import functools
 import math
-from typing import Dict
+from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 
 import numpy
 import pandas
-from sacrebleu import BLEU
 from scipy import stats
 
 CONFIDENCE = 0.95
-OUTLYING = 0.001  # level of the test, over all rows, that a row's seeds differ more than others'
+SAMPLES = 1000  # of the bootstrap
+FEW = 6  # degrees of freedom below which a size takes the deviation of all sizes of its corpus
 
 
-def summarise(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFrame:
-    """Each row's mean over its seeds, and its difference from the baseline by the pooled t test; by Welch's, where one
-    of the two is left out of the pool (:func:`outlying`).
+class Spread(NamedTuple):
+    """Standard deviation of trainings that differ in their seed alone, and its degrees of freedom; and both with the
+    seeds' own effects taken out, for rows that have the same seeds. NaN: unknown."""
+
+    deviation: float = math.nan
+    freedom: int = 0
+    blocked: float = math.nan
+    blocked_freedom: int = 0
+
+
+def residual(values: pandas.DataFrame, *factors: str) -> Tuple[float, int]:
+    """Sum of squared residuals of ``value``, fitted by a constant and the effects of these columns, and its degrees of
+    freedom."""
+    columns = [numpy.ones((len(values), 1))] + [pandas.get_dummies(values[name], dtype=float) for name in factors]
+    design, value = numpy.hstack(columns), values.value.to_numpy(float)
+    coefficients, _, rank, _ = numpy.linalg.lstsq(design, value, rcond=None)
+    return float(((value - design @ coefficients) ** 2).sum()), len(values) - int(rank)
+
+
+def spread(values: pandas.DataFrame) -> Spread:
+    """The deviation pooled over replicated configurations.
 
     Args:
-        measured: ``name`` and ``value``, a line a seed, of one table, corpus, profile and metric.
-        baseline: the name of the row that the others are compared with.
+        values: a line a training, with ``configuration``, ``block`` (seed and size) and ``value``.
+    """
+    values = values[numpy.isfinite(values.value)]
+    values = values[values.groupby("configuration").block.transform("nunique") > 1]
+    if not len(values):
+        return Spread()
+    pooled = []
+    for factors in (("configuration",), ("configuration", "block")):
+        squares, freedom = residual(values, *factors)
+        known = freedom and squares > 1e-24 * (values.value**2).sum()  # less is rounding: seeds that don't differ
+        pooled += [math.sqrt(squares / freedom) if known else math.nan, freedom if known else 0]
+    return Spread(*pooled)
+
+
+def pooled(values: pandas.DataFrame) -> Dict[str, Spread]:
+    """:func:`spread` of each ``size``, in all sizes together where one has ``FEW`` degrees of freedom or less."""
+    every = spread(values)
+    own = {size: spread(trainings) for size, trainings in values.groupby("size")}
+    return {size: each if each.freedom >= FEW else every for size, each in own.items()}
+
+
+class Text(NamedTuple):
+    """How a figure is made of the text's parts: ``counts`` (P, k) of the parts, and the figures of sums (..., k)."""
+
+    counts: Callable
+    figure: Callable
+
+
+@functools.lru_cache(maxsize=4)
+def draws(parts: int) -> numpy.ndarray:
+    """How often each part is drawn in each sample, (SAMPLES, parts): the same for all rows, which pairs them."""
+    return numpy.random.default_rng(12345).multinomial(parts, numpy.full(parts, 1 / parts), SAMPLES).astype(float)
+
+
+def resampled(runs: Sequence, text: Text) -> numpy.ndarray:
+    """A row's mean over its seeds, of each sample of the text, (SAMPLES,).
+
+    Args:
+        runs: of each seed the text's parts.
+    """
+    counts = [text.counts(numpy.asarray(parts, float)) for parts in runs]
+    return numpy.mean([text.figure(draws(len(each)) @ each) for each in counts], axis=0)
+
+
+def compare(measured: pandas.DataFrame, base: str, spread: Spread, text: Text = None) -> pandas.DataFrame:
+    """Each row's difference from one of them.
+
+    The error's square is the seeds', from the pooled deviation, and the text's, from the bootstrap, where these are
+    known; the degrees of freedom are Satterthwaite's.
+
+    Args:
+        measured: ``name``, ``seed``, ``value`` and ``parts`` (None if not known), a line a training.
+        base: the name of the row that the others are compared with.
 
     Returns:
-        A line a row, in their order: ``mean``, ``seeds``, ``low`` and ``high`` of the mean's 95 % t interval,
-        ``difference`` (mean - baseline's), ``difference_low``, ``difference_high`` and ``p``, not yet adjusted for the
-        number of comparisons; ``deviation``, the standard deviation pooled over the rows with several seeds, or the
-        row's own where ``outlying``, and its degrees of ``freedom``. NaN: unknown, as no row has two seeds, or a value
-        isn't finite.
+        By name: ``difference``, ``low`` and ``high`` of its interval, its ``error`` and ``freedom``, ``p`` and
+        ``text``, whether the error has the text's part. NaN: unknown.
     """
-    finite = measured.value.where(numpy.isfinite(measured.value))
-    rows = finite.groupby(measured.name, sort=False).agg(mean="mean", seeds="size", variance="var", known="count")
-    rows.loc[rows.known < rows.seeds, ["mean", "variance"]] = math.nan  # a run diverged
-    rows["outlying"] = outlying(rows)
-    pooled = rows[rows.variance.notna() & ~rows.outlying]
-    freedom = int((pooled.seeds - 1).sum())
-    squares = float(((pooled.seeds - 1) * pooled.variance).sum())
-    rows["freedom"] = (rows.seeds - 1).where(rows.outlying, freedom)
-    rows["variance"] = rows.variance.where(rows.outlying, squares / freedom if squares else math.nan)
-    rows["deviation"] = rows.variance**0.5
-    base = rows.loc[baseline] if baseline in rows.index else pandas.Series(math.nan, rows.columns)
-    squared_error, base_squared_error = rows.variance / rows.seeds, base.variance / base.seeds
-    error = (squared_error + base_squared_error) ** 0.5
-    welch = error**4 / (squared_error**2 / rows.freedom + base_squared_error**2 / base.freedom)
-    apart = rows.outlying | rows.outlying.get(baseline, False)
-    difference_freedom = welch.where(apart, freedom)
-    half = quantile(rows.freedom) * squared_error**0.5
-    rows["low"], rows["high"] = rows["mean"] - half, rows["mean"] + half
-    rows["difference"] = (rows["mean"] - base["mean"]).where(rows.index != baseline)
-    half = quantile(difference_freedom) * error
-    rows["difference_low"], rows["difference_high"] = rows.difference - half, rows.difference + half
-    rows["p"] = 2 * stats.t.sf((rows.difference / error).abs(), difference_freedom)
-    return rows
+    rows = {name: runs.set_index("seed") for name, runs in measured.groupby("name", sort=False)}
+    compared = {name: comparison(runs, rows[base], spread, text) for name, runs in rows.items() if name != base}
+    columns = ["difference", "error", "freedom", "text"]
+    result = pandas.DataFrame.from_dict(compared, orient="index", columns=columns)
+    result = result.astype(dict.fromkeys(columns[:3], float))
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, result.freedom) * result.error
+    result["low"], result["high"] = result.difference - half, result.difference + half
+    result["p"] = 2 * stats.t.sf((result.difference / result.error).abs(), result.freedom)
+    return result
 
 
-def summarise_logarithms(measured: pandas.DataFrame, baseline: str = "") -> pandas.DataFrame:
-    """:func:`summarise` of the values' logarithms: ``mean``, ``low`` and ``high`` are of the geometric mean,
-    differences and ``deviation`` in percent."""
-    with numpy.errstate(all="ignore"):
-        rows = summarise(measured.assign(value=numpy.log(measured.value)), baseline)
-    ends = ["mean", "low", "high"]
-    rows[ends] = numpy.exp(rows[ends])
-    percent = ["difference", "difference_low", "difference_high", "deviation"]
-    rows[percent] = 100 * numpy.expm1(rows[percent])
-    return rows
+def comparison(row: pandas.DataFrame, base: pandas.DataFrame, spread: Spread, text: Text) -> Tuple:
+    """Difference, error, degrees of freedom, and whether the text is in the error."""
+    difference = row.value.mean() - base.value.mean()
+    if not (numpy.isfinite(row.value).all() and numpy.isfinite(base.value).all()):  # a training diverged
+        return math.nan, math.nan, math.nan, False
+    if set(row.index) == set(base.index) and spread.blocked_freedom:
+        seeds, freedom = spread.blocked**2 * 2 / len(row), spread.blocked_freedom
+    else:
+        seeds, freedom = spread.deviation**2 * (1 / len(row) + 1 / len(base)), spread.freedom
+    lengths = {None if parts is None else len(parts) for parts in [*row.parts, *base.parts]}
+    sampled = text is not None and len(lengths) == 1 and None not in lengths
+    texts, others = 0.0, 1
+    if sampled:
+        texts = (resampled(row.parts, text) - resampled(base.parts, text)).var(ddof=1)
+        others = max(1, lengths.pop() - 1)
+        seeds, freedom = (0.0, 1) if math.isnan(seeds) else (seeds, freedom)  # one seed each: the text alone
+    squares = seeds**2 / max(1, freedom) + texts**2 / others
+    return difference, math.sqrt(seeds + texts), (seeds + texts) ** 2 / squares if squares else math.nan, sampled
 
 
-def quantile(freedom: pandas.Series) -> numpy.ndarray:
-    """Of Student's t, for the intervals' ends."""
-    return stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
+def equivalence(rows: pandas.DataFrame, margin: float) -> pandas.Series:
+    """p of two one-sided t tests that the difference is beyond ``margin``, in either direction: small where rows are as
+    good as the one they are compared with.
 
-
-def outlying(rows: pandas.DataFrame) -> pandas.Series:
-    """The rows whose seeds differ more than those of the others, by an F test of each ``variance`` against all smaller
-    ones: in the pool they would hide the differences between the others."""
-    several = rows[rows.variance.notna()].sort_values("variance")
-    freedom = several.seeds - 1
-    squares = freedom * several.variance
-    for place in range(1, len(several)):
-        others, others_freedom = squares.iloc[:place].sum(), freedom.iloc[:place].sum()
-        ratio = several.variance.iloc[place] * others_freedom / others if others else 0.0
-        if stats.f.sf(ratio, freedom.iloc[place], others_freedom) < OUTLYING / len(several):
-            return rows.index.to_series().isin(several.index[place:])
-    return pandas.Series(False, rows.index)
+    Args:
+        rows: as :func:`compare` has them.
+    """
+    beyond = [stats.t.sf((margin + sign * rows.difference) / rows.error, rows.freedom) for sign in (1, -1)]
+    return pandas.Series(numpy.maximum(*beyond), rows.index)
 
 
 def holm(p: pandas.Series) -> pandas.Series:
@@ -90,39 +148,41 @@ def holm(p: pandas.Series) -> pandas.Series:
     return adjusted.reindex(p.index)
 
 
-def paired_bootstrap(systems: Dict[str, numpy.ndarray]) -> pandas.DataFrame:
-    """Koehn's (2004) paired bootstrap over sentences of the differences in tokenised BLEU from the first system, with
-    sacreBLEU's 1,000 samples. It says nothing of another seed's training.
+def anova(values: pandas.DataFrame, first: str, second: str) -> pandas.DataFrame:
+    """Two-way analysis of variance with interaction of ``value``, each factor beside the other (type II).
 
     Args:
-        systems: (sentences, 6) counts of each, as :func:`bleu.sentence_counts` has them.
+        values: a line a training, with these two columns.
 
     Returns:
-        A line for each other system: ``p``, of differences as large in either direction (sacreBLEU's counts those in
-        one, and so is about half of it), and the 95 % interval's ends, ``difference_low`` and ``difference_high``.
-
-    Raises:
-        ValueError: the systems' references aren't the same.
+        By source (the factors, ``FIRST × SECOND``, ``seeds``): ``squares``, ``freedom``, ``F`` and ``p``.
     """
-    [base, *others] = systems
-    for name in others:
-        if not numpy.array_equal(systems[name][:, 1], systems[base][:, 1]):
-            raise ValueError(f"{name} and {base} have translated different test sets")
-    sentences = len(systems[base])
-    samples = numpy.random.default_rng(12345).choice(sentences, size=(1000, sentences))  # as sacreBLEU draws them
-    scores = {name: [bleu(counts[sample]) for sample in samples] for name, counts in systems.items()}
-    rows = {}
-    for name in others:
-        differences = numpy.subtract(scores[name], scores[base])
-        observed = abs(bleu(systems[name]) - bleu(systems[base]))
-        beyond = (abs(differences - differences.mean()) >= observed).sum()
-        low, high = numpy.quantile(differences, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        rows[name] = (beyond + 1) / (len(samples) + 1), low, high
-    return pandas.DataFrame.from_dict(rows, orient="index", columns=["p", "difference_low", "difference_high"])
+    cells = values.assign(cell=values[first].astype(str) + " " + values[second].astype(str))
+    within, additive = numpy.array(residual(cells, "cell")), numpy.array(residual(cells, first, second))
+    without = {first: residual(cells, second) - additive, second: residual(cells, first) - additive}
+    rows = {**without, f"{first} × {second}": additive - within, "seeds": within}
+    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["squares", "freedom"])
+    mean = table.squares / table.freedom
+    table["F"] = (mean / mean["seeds"]).drop("seeds")
+    table["p"] = stats.f.sf(table.F, table.freedom, table.freedom["seeds"])
+    return table
 
 
-def bleu(counts: numpy.ndarray) -> float:
-    """Of these sentences together; from 0 to 100."""
-    length, reference_length, *matches = counts.sum(axis=0)
-    ngrams = [(counts[:, 0] - shorter).clip(min=0).sum() for shorter in range(len(matches))]
-    return BLEU.compute_bleu(matches, ngrams, length, reference_length, smooth_method="exp").score
+def bleu(sums: numpy.ndarray) -> numpy.ndarray:
+    """Tokenised BLEU, 0 to 100, of sums (..., 10) of :func:`bleu_counts`."""
+    length, reference = sums[..., 0], sums[..., 1]
+    with numpy.errstate(divide="ignore"):  # no match: BLEU is 0
+        precision = numpy.log(sums[..., 2:6] / sums[..., 6:]).mean(-1)
+    return 100 * numpy.exp(precision + numpy.minimum(0, 1 - reference / length))
+
+
+def bleu_counts(sentences: numpy.ndarray) -> numpy.ndarray:
+    """What BLEU is made of, (P, 10), of sentences' (P, 6) lengths of translation and reference, and 1- to 4-grams that
+    both have; the numbers of n-grams beside them."""
+    return numpy.hstack([sentences, (sentences[:, :1] - numpy.arange(4)).clip(min=0)])
+
+
+TEXTS = {  # of metrics whose figures come from parts; of perplexity its logarithm, from tokens and nats
+    "ppl": Text(lambda parts: parts, lambda sums: sums[..., 1] / sums[..., 0]),
+    "bleu": Text(bleu_counts, bleu),
+}

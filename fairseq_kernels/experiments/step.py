@@ -17,7 +17,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 from filelock import FileLock, Timeout
 
 from ..analysis.bleu import sentence_counts
-from . import results
+from . import old_results as results
 from .commands import Failed
 from .files import write_text
 from .runs import Run

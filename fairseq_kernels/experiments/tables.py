@@ -18,7 +18,8 @@ MEASURES = {
 }
 # types of a table's values that are no text
 TYPES = {"rows": list, "measures": list, "paper": dict, "profile_options": dict, "unigram": bool, "compared": bool}
-NOUNS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false"}
+TYPES.update(margin=(int, float), factors=list)
+NOUNS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false", (int, float): "a number"}
 
 
 def checkout(*parts: str) -> Path:
@@ -59,7 +60,9 @@ class Row:
 class Table:
     """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
     (``MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows; ``compared``
-    says whether rows are compared with a baseline."""
+    says whether rows are compared with a baseline. ``reference`` is a row that they are compared with, too, and
+    ``margin`` how many percent of perplexity may lie between it and a row that is as good; ``factors`` are two names
+    for an analysis of variance over rows named ``lin,FIRST=1,SECOND=4``."""
 
     name: str
     title: str
@@ -69,6 +72,9 @@ class Table:
     measures: Tuple[str, ...] = ()
     split: str = "test"
     compared: bool = True
+    reference: str = ""
+    margin: float = 0.0
+    factors: Tuple[str, ...] = ()
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
         """The rows of these names; all if none are given.

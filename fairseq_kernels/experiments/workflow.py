@@ -18,7 +18,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from ..errors import CommandParser, one_line_errors
-from . import results
+from . import old_results as results
 from .commands import last_line
 from .data import Corpus
 from .files import check_folder, exclusive, to_folder
