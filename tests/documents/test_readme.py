@@ -31,7 +31,7 @@ def test_verdicts():
     claims = yaml.safe_load((ROOT / "results" / "verdicts.yaml").read_text(encoding="utf-8"))
     assert [(claim, verdict) for claim, _, verdict in rows] == [(each["claim"], each["verdict"]) for each in claims]
     count = Counter(verdict for _, _, verdict in rows)
-    yes, no, unknown = (count[verdict] for verdict in ("holds", "doesn't", "can't be told here"))
+    yes, no, unknown = (count[verdict] for verdict in ("holds", "doesn't", "can't be told"))
     assert f"Of {len(rows)} claims of the papers {yes} hold so far, {no} don't, and {unknown} can't be told" in README
 
 
