@@ -1,5 +1,5 @@
 """``python -m fairseq_kernels`` prints the folder for ``--user-dir``; ``--list`` what it registers; ``--configs`` the
-profiles' folder."""
+profiles' folder; ``--patches`` what the plugin changes in fairseq, as docs/patches.md has it."""
 
 import argparse
 import warnings
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument(
         "--configs", action="store_true", help="print the profiles' folder, with lm/ and mt/, for fairseq-hydra-train"
     )
+    parser.add_argument("--patches", action="store_true", help="print what the plugin changes in fairseq, in Markdown")
     args = parser.parse_args()
     if args.user_dir and not args.list:
         parser.error("--user-dir goes with --list")
@@ -28,6 +29,8 @@ def main() -> None:
         print(LAYERS[args.criterion].criterion)
     elif args.list:
         list_registered(args)
+    elif args.patches:
+        print(patches_page(), end="")
     elif args.configs:
         folder = Path(__file__).resolve().parent
         print(folder / "configs" if (folder / "configs").is_dir() else folder.parent / "configs")
@@ -73,6 +76,30 @@ def list_registered(args: argparse.Namespace) -> None:
         for name, registered in sorted(registry.items()):
             if registered.__module__.startswith(__package__):
                 print(f"  {name}")
+
+
+def patches_page() -> str:
+    """The content of docs/patches.md."""
+    from . import fairseq_plugin  # noqa: F401
+    from .patches import PATCHES
+
+    upstream = "https://github.com/facebookresearch/fairseq/issues"
+    lines = [
+        "# What the plugin changes in fairseq\n",
+        "`--user-dir` puts these in the place of fairseq's own, for fairseq's own models, too. The code is in",
+        "`fairseq_kernels/patches/`, a file a subject; `python -m fairseq_kernels --patches` prints this page.\n",
+        "| file | changed | what fairseq does | what a user lost | upstream |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for patch in PATCHES:
+        does, lost = " ".join(patch.function.__doc__.split()).split(" Lost: ")
+        owner = patch.owner
+        module = getattr(owner, "__module__", None)
+        place = f"{module}.{owner.__name__}." if module else f"{owner.__name__}." if owner else ""
+        issue = f"[{patch.issue}]({upstream}/{patch.issue})" if patch.issue else ""
+        subject = patch.function.__module__.rpartition(".")[2]
+        lines.append(f"| {subject} | `{place}{patch.name}` | {does} | {lost} | {issue} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,9 @@
 
 import contextlib
 import difflib
-import errno
 import os
-import pickle
 import re
-import signal
 import sys
-import threading
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Iterable, Iterator, NoReturn, Optional, Sequence
@@ -18,36 +14,30 @@ TOO_LONG = (
     "no sentence of the data is short enough; give higher --max-tokens, --max-source-positions and "
     "--max-target-positions, or other data"
 )
-NO_MEMORY = "can't allocate memory|not enough memory"  # torch's, on the CPU
-# what fairseq and torch say of mistakes, and what to do about each
+# what fairseq, torch and the layers say of mistakes, and what to do about each
 EXPLANATIONS = {
     r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} is another one; use the same --arch and "
     "sizes as in its training, or another --save-dir or --restore-file",
-    r"Neither args nor cfg exist": "the checkpoint doesn't say what model it is of; give one that fairseq-train wrote",
+    r"ValueError: loaded state dict (?:contains a parameter group|has a different number)": "the checkpoint's "
+    "optimizer is of a model with other parameters; use the same options as in its training, or another --save-dir, "
+    "or --reset-optimizer",
     r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
     "split that needs it; make the data-bin again",
-    r"FloatingPointError: (the model gives NaN.*)": "{0}",
-    r"ValueError: (senses can't move while.*|the setting .* is not allowed.*)": "{0}",
+    r"Could not infer language pair": "the data has no parallel text; give a parallel corpus' data-bin",
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
     "are no numbers; give a lower --lr, or --clip-norm",
+    r"(?:FloatingPointError|ValueError): (the model gives NaN.*|senses can't move while.*|the setting .*|"
+    r"--share-all-embeddings requires .*)": "{0}",
+    r"((?:Incorrect dictionary format|Incorrect encoding detected|Duplicate word found when loading).*)": "{0}; make "
+    "the data-bin again",
     r"Exception: The dataset is empty": TOO_LONG,
     r"Size of sample #(\d+) is invalid \(=(.*?)\) since max_positions=(.*?), skip": "sentence {0} of the data (the "
     "first is 0) is {1} tokens long, and the model takes {2}; shorten it, or give higher --max-source-positions and "
     "--max-target-positions, in training and evaluation",
-    r"ValueError: (--share-all-embeddings requires .*)": "{0}",
-    r"ValueError: (Unsupported language modeling target: \w+)": "{0}; leave out --self-target and --past-target",
-    r"'AdaptiveInput' object has no attribute 'weight'": "--adaptive-input has several matrices, which can't be shared "
-    "with the output; leave out one of the two options",
-    r"KeyError: 'best'": "the checkpoint's learning rate schedule is another one; use the same --lr-scheduler, or "
-    "--reset-lr-scheduler",
-    r"ValueError: loaded state dict (?:contains a parameter group|has a different number)": "the checkpoint's "
-    "optimizer is of a model with other parameters; use the same options as in its training (sharing of embeddings, "
-    "too), or another --save-dir, or --reset-optimizer",
-    r"ValueError: (Invalid (?:beta|epsilon|weight_decay).*)": "{0}; check --adam-betas, --adam-eps and --weight-decay",
+    r"KeyError: '(bleu|ppl|nll_loss|accuracy)'": "--best-checkpoint-metric {0} is nothing that validation measures, "
+    "as loss is; bleu needs --eval-bleu",
     r"Torch not compiled with CUDA|Found no NVIDIA driver|no attribute 'xla_device'": "torch finds no GPU here, which "
     "--fp16, --bf16 and the like need; leave them out",
-    r"ValueError: Unsupported optimizer: (\w+)": "{0} doesn't fit --memory-efficient-fp16 or -bf16; give --fp16 or "
-    "--bf16 alone, or --optimizer adam",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }
@@ -69,43 +59,17 @@ def one_line_errors():
 
 def explanation(error: BaseException) -> Optional[str]:
     """One line for a mistake of the user's, or None for what may be an error of the program."""
-    if isinstance(error, FileNotFoundError) and error.filename:
-        missing = Path(error.filename)
-        near = data_bin_near(missing.parent) if missing.name.startswith("dict.") else ""
-        return f"{missing} not found; check the path of data and checkpoint{near}"
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}; check the path, and whether you may read and write there"
+        path = Path(error.filename)
+        near = data_bin_near(path.parent) if path.name.startswith("dict.") else ""
+        return f"{path}: {error.strerror.lower()}; check the path of data and checkpoint{near}"
     if isinstance(error, OSError) and "not found" in str(error):
         return f"{error}; check the path of data and checkpoint"
-    if isinstance(error, AssertionError) and re.fullmatch(r"(\d+) < \1", str(error)):  # fairseq's beam search
-        return "no translation has an end: the model gives no numbers, as its training diverged; train it anew"
     for pattern, line in EXPLANATIONS.items():
         match = re.search(pattern, f"{type(error).__name__}: {error}")
         if match:
             return line.format(*match.groups())
     return str(error) if isinstance(error, AssertionError) and str(error) else None  # fairseq checks options by these
-
-
-def passing(error: Optional[BaseException]) -> str:
-    """What, on the machine's side, kept a file from being read, which may be whole; "" if the file is at fault."""
-    if isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search(NO_MEMORY, str(error)):
-        return "out of memory"
-    # zipfile reads before the start of a cut-off file, which is EINVAL
-    machine = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
-    return (error.strerror or str(error)) if machine else ""
-
-
-def unreadable(path: object, error: BaseException) -> str:
-    """Why a checkpoint can't be read. torch's own words, which advise to load it unsafely, are left out."""
-    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        why = "not found" if isinstance(error, FileNotFoundError) else f"can't be read ({error.strerror})"
-        return f"checkpoint {error.filename} {why}; give a .pt file that fairseq-train wrote"
-    if passing(error):
-        return f"{path} can't be read ({passing(error)}); mend that and call again"
-    code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
-    if code:
-        return f"{path} is refused: it holds {code[1]}, which may run code; give a .pt file that fairseq-train wrote"
-    return f"{path} is damaged, or no checkpoint of fairseq-train's; give another .pt file"
 
 
 def data_bin_near(folder: Path) -> str:
@@ -121,7 +85,7 @@ def similar(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(parser: ArgumentParser, message: str) -> str:
-    """argparse's message, for a mistyped option or value with the nearest known one in the place of all."""
+    """argparse's message; of a mistyped option or value it names the nearest known one, not all."""
     unknown = re.match(r"unrecognized arguments: (--?[^\s=]+)", message)
     choice = re.match(r"(argument .*invalid choice: '(.*?)') \(choose from (.*)\)", message, re.DOTALL)
     if unknown:
@@ -131,16 +95,7 @@ def nearest(parser: ArgumentParser, message: str) -> str:
         names = re.findall(r"[\w.-]+", choice[3])
         all_names = f"; choose from {', '.join(names)}" if len(names) < 10 else ""
         return choice[1] + similar(choice[2], names) + all_names
-    return re.sub(r"invalid <lambda> value: (.*)", r"\1 is no number, and no list of numbers as [0.1,0.2]", message)
-
-
-def short_errors(parser: ArgumentParser) -> None:
-    """A mistyped option of fairseq's ends the program in one line, without the usage."""
-
-    def error(message: str) -> None:
-        raise mistake(nearest(parser, message))
-
-    parser.error = error
+    return message
 
 
 def positive_int(text: str) -> int:
@@ -191,33 +146,12 @@ class CommandParser(ArgumentParser):
         self.exit(2, f"{self.prog}: error: {' '.join(nearest(self, message).split())}{usage}\n")
 
 
-def explain_mistakes() -> None:
-    """Under fairseq's commands, reports mistakes in one line; in other programs changes nothing.
-
-    fairseq lets the exceptions of its helpers through.
-    """
-    program = sys.argv[0] if sys.argv else ""
-    if not (os.path.basename(program).startswith("fairseq-") or "fairseq_cli" in program):
-        return
-    previous = sys.excepthook
-
-    def hook(kind, error, trace):
-        line = explanation(error)
-        if line is None:
-            previous(kind, error, trace)
-        else:
-            print(mistake(line), file=sys.stderr)
-
-    sys.excepthook = hook
-
-
 def explain_interruptions() -> None:
-    """Under ``python -m`` of a module in the calling package, Ctrl-C that nothing handles ends in one line, also while
-    torch is being imported, and is not lost in a destructor; a closed pipe ends in none. In other programs changes
-    nothing."""
+    """Under ``python -m`` of a module in the calling package, Ctrl-C ends in one line, also while torch is being
+    imported, and a closed pipe in none. In other programs changes nothing."""
     if sys.argv[:1] != ["-m"]:  # what it is while the packages of the module are imported
         return
-    previous, previous_unraisable = sys.excepthook, sys.unraisablehook
+    previous = sys.excepthook
 
     def hook(kind, error, trace):
         if issubclass(kind, KeyboardInterrupt):
@@ -227,11 +161,4 @@ def explain_interruptions() -> None:
         else:
             previous(kind, error, trace)
 
-    def unraisable(report):
-        if issubclass(report.exc_type, KeyboardInterrupt):  # Python drops it, and the program goes on: send it again
-            again = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
-            threading.Timer(0.1, *again).start()
-        else:
-            previous_unraisable(report)
-
-    sys.excepthook, sys.unraisablehook = hook, unraisable
+    sys.excepthook = hook

@@ -17,13 +17,16 @@ def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
     fairseq's trainings, ``train1.idx`` and so on are further parts of ``train``, ``train1.de-en.en`` of
     ``train.de-en.en``."""
     from fairseq.data import data_utils
+    from fairseq.data.indexed_dataset import infer_dataset_impl
 
     split, dot, languages = prefix.name.partition(".")
     later = (prefix.with_name(f"{split}{part}{dot}{languages}") for part in itertools.count(1))
     there = itertools.takewhile(lambda path: Path(f"{path}.idx").is_file(), later if split == "train" else ())
     counts = None
     for path in (prefix, *there):
-        dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+        kind = infer_dataset_impl(str(path))
+        kind = "lazy" if kind == "cached" else kind  # the same files, read a sentence at a time
+        dataset = data_utils.load_indexed_dataset(str(path), dictionary, kind)
         if dataset is None:
             return None
         counts = np.zeros(len(dictionary), dtype=np.int64) if counts is None else counts

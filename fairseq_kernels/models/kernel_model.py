@@ -42,6 +42,7 @@ class KernelModel:
     """
 
     finetuned = False  # whether a checkpoint's output layer may be another one
+    warned = False  # of a criterion of fairseq's
 
     @classmethod
     def options(cls) -> type:
@@ -54,6 +55,13 @@ class KernelModel:
 
     def forward(self, *args, loss_request: Optional[LossRequest] = None, **kwargs):
         if loss_request is None:
+            if self.training and not self.warned:
+                self.warned = True
+                logger.warning(
+                    "the criterion is one of fairseq's, which takes log-probabilities alone: no memory is saved, no "
+                    "mixture weights (pi) are logged, no senses move, and the loss isn't the output layer's own; give "
+                    "--criterion output_layer_loss"
+                )
             output = super().forward(*args, **kwargs)
             self.refuse_nan(output[0][..., 0])  # one NaN in a token's scores makes all of its log-probabilities NaN
             return output

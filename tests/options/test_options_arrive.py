@@ -1,9 +1,7 @@
-"""Options of the command line and of the profiles reach what they are of, in this process and without a training."""
+"""Options reach what they are of, in this process and without a training."""
 
 import math
 from argparse import Namespace
-from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +9,10 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from fairseq.models.lstm_lm import LSTMLanguageModel
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
-from fairseq_kernels.experiments import evaluation, training, workflow
-from fairseq_kernels.experiments.commands import Failed
-from fairseq_kernels.experiments.data import Corpus
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -186,109 +183,48 @@ def test_logged_values():
     assert values["pi_variance"] == 0.1 and values["pi_variance_pp2"] == 1000 and values["top10_error"] == 1
 
 
-# scripts, on a machine with GPUs and on one without
+# architectures
 
 
-@pytest.fixture
-def corpora(tmp_path):
-    """Folders with the names of binarised data, enough to make commands of."""
-    folders = {}
-    names_of = {"lm": ("dict.txt", "test.idx"), "mt": ("dict.de.txt", "dict.en.txt", "test.de-en.en.idx")}
-    for kind, names in names_of.items():
-        folders[kind] = tmp_path / kind
-        (folders[kind] / "data-bin").mkdir(parents=True)
-        for name in names:
-            (folders[kind] / "data-bin" / name).touch()
-    (folders["mt"] / "test.ref.en").touch()
-    return {kind: Corpus.at(folder) for kind, folder in folders.items()}
-
-
-@pytest.fixture
-def evaluated(monkeypatch):
-    """The arguments with which evaluations would call fairseq."""
-    calls = []
-
-    def run(command, parser, arguments, log):
-        calls.append(arguments)
-        perplexity = "Evaluated 1,234 tokens in 5s\nLoss (base 2): 5.0, Perplexity: 32.00\n"
-        return nullcontext(f"{perplexity}Generate x: BLEU4 = 12.34, 1\n")
-
-    monkeypatch.setattr(evaluation, "run", run)
-    monkeypatch.setattr(evaluation, "load", {Path("a.pt"): {"cfg": {"task": {"tokens_per_sample": 70}}}}.get)
-    monkeypatch.setattr(evaluation, "sacrebleu_of", lambda *_: (23.456, "signature"))
-    return calls
-
-
-def test_evaluation(corpora, evaluated, tmp_path):
-    log = tmp_path / "log"
-    assert evaluation.perplexity(corpora["lm"], "a.pt", "test", log) == [
-        {"split": "test", "metric": "ppl", "value": 32.0, "words": 1234}
-    ]
-    tokenised, detokenised = evaluation.bleu(corpora["mt"], "a.pt", "test", log, ["--lenpen", "2"])
-    assert tokenised == {"split": "test", "metric": "bleu", "value": 12.34}
-    assert detokenised == {"split": "test", "metric": "sacrebleu", "value": 23.46, "signature": "signature"}
-    perplexity, bleu = (" ".join(arguments) for arguments in evaluated)
-    assert "--gen-subset test --sample-break-mode none --tokens-per-sample 35 --batch-size 32" in perplexity
-    assert "--gen-subset test --remove-bpe=subword_nmt --beam 5 --max-tokens 8000" in bleu
-    assert bleu.endswith("--lenpen 2")
-    for words in (perplexity, bleu):
-        assert "--required-batch-size-multiple 1 --distributed-world-size 1" in words and "--path a.pt" in words
-
-
-def test_a_translation_without_target(corpora, tmp_path):
-    (corpora["mt"].binarised / "test.de-en.en.idx").unlink()
-    with pytest.raises(ValueError, match="has test in one language only; prepare it with both"):
-        evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
+def sizes(arch, *names):
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return [getattr(args, name) for name in names]
 
 
 @pytest.mark.parametrize(
-    "content", [{"cfg": {"task": {"tokens_per_sample": 20}}}, {"cfg": None, "args": Namespace(tokens_per_sample=20)}]
+    "arch", [a for model in ("transformer", "transformer_lm") for a in ARCH_MODEL_INV_REGISTRY[model] if a != model]
 )
-def test_blocks_are_no_longer_than_the_model_s(content, corpora, evaluated, monkeypatch, tmp_path):
-    models = {Path("a.pt"): {"cfg": {"task": {"tokens_per_sample": 35}}}, Path("b.pt"): content}
-    monkeypatch.setattr(evaluation, "load", models.get)
-    evaluation.perplexity(corpora["lm"], "a.pt:b.pt", "test", tmp_path / "log")
-    assert "--tokens-per-sample 20 " in " ".join(evaluated[0])
+def test_stock_architectures_have_a_twin(arch):
+    """kernel_NAME has NAME's settings, but for the adaptive softmax, in whose place the kernels are."""
+    stock, ours = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[arch](stock)
+    ARCH_CONFIG_REGISTRY[f"kernel_{arch}"](ours)
+    assert ours.adaptive_softmax_cutoff is None
+    adaptive = {key for key in vars(stock) if "adaptive_softmax" in key or key.startswith("tie_adaptive")}
+    others = {key: value for key, value in vars(stock).items() if key not in adaptive}
+    assert {key: value for key, value in vars(ours).items() if key in others} == others
+    model = "kernel_transformer_lm" if "_lm" in arch else "kernel_transformer"
+    assert f"kernel_{arch}" in ARCH_MODEL_INV_REGISTRY[model]
 
 
-def test_subwords_are_joined_as_they_were_made(corpora, evaluated, tmp_path):
-    (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n", encoding="utf-8")
-    evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
-    (corpora["mt"].folder / "test.en").write_text("▁a ▁b c\n\nd▁@@ e\n", encoding="utf-8")
-    evaluation.bleu(corpora["mt"], "a.pt", "test", tmp_path / "log")
-    assert "--remove-bpe=sentencepiece" in evaluated[0] and "--remove-bpe=subword_nmt" in evaluated[1]
+def test_the_paper_s_architectures():
+    """Switchboard: 2 layers of 512, dropout 0.1 on the embedded words. IWSLT: 512, 1024, 4 heads, 6 + 6 layers."""
+    names = ("layers", "embed_dim", "hidden_size", "out_embed_dim", "dropout_in", "dropout_out")
+    assert sizes("kernel_lstm_lm_swb", *(f"decoder_{x}" for x in names)) == [2, 512, 512, 512, 0.1, 0.0]
+    for side in ("encoder", "decoder"):
+        names = [f"{side}_{x}" for x in ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")]
+        assert sizes("kernel_transformer_iwslt_de_en", *names) == [512, 1024, 4, 6]
+        assert sizes("kernel_transformer_small", *names) == [256, 512, 4, 3]
 
 
-def test_a_model_that_gives_no_number_has_no_perplexity(corpora, monkeypatch, tmp_path):
-    for value in ("nan", "inf"):
-        text = f"Evaluated 12 tokens in 5s\nLoss (base 2): {value}, Perplexity: {value}\n"
-        monkeypatch.setattr(evaluation, "run", lambda *_, text=text: nullcontext(text))
-        monkeypatch.setattr(evaluation, "load", lambda _: {})
-        with pytest.raises(Failed, match=f"perplexity {value} on test: the model is broken"):
-            evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
-
-
-@pytest.mark.parametrize("has_gpu", [False, True])
-def test_device(has_gpu, corpora, evaluated, monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    assert ("--cpu" in training.command(corpora["lm"], "cpu", (), tmp_path)) != has_gpu
-    evaluation.perplexity(corpora["lm"], "a.pt", "test", tmp_path / "log")
-    assert ("--cpu" in evaluated[0]) != has_gpu
-    assert training.default_profile() == ("paper" if has_gpu else "cpu")
-
-
-def test_gpus(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert workflow.gpus() == ["0", "1", "2"] and workflow.devices(4) == ["0", "1", "2", "0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert workflow.gpus() == ["4", "7"] and workflow.devices(1) == ["4"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert workflow.gpus() == workflow.devices(2) == []
-
-
-def test_defaults_of_a_table(tmp_path):
-    arguments = workflow.parse(["table1", str(tmp_path)])
-    assert arguments.seeds == [1] and arguments.jobs == (len(workflow.gpus()) or workflow.cores())
-    assert arguments.results == Path("checkpoints/results")
+def test_an_lstm_s_default_sizes_are_fairseq_s(dictionary):
+    """Those of lstm_lm, with its number of parameters; the bias is a parameter of the output layer."""
+    stock = Namespace(criterion="cross_entropy")
+    ARCH_CONFIG_REGISTRY["lstm_lm"](stock)
+    stock.tokens_per_sample = 5
+    theirs = LSTMLanguageModel.build_model(stock, task(dictionary))
+    ours = KernelLSTMLanguageModel.build_model(KernelLSTMLanguageModelConfig(max_target_positions=5), task(dictionary))
+    counts = [sum(value.numel() for value in own.parameters()) for own in (theirs, ours)]
+    assert counts[0] == counts[1]
+    assert ours.decoder.dropout_in_module.p == theirs.decoder.dropout_in_module.p == 0.1

@@ -121,32 +121,3 @@ def test_own_kernel(lm_data, tmp_path):
     assert f"Perplexity: {valid['ppl']:.1f}"[:-1] in evaluated.text
     wrong = start(*lm_training(lm_data, tmp_path / "wrong", "--kernels", "laplace")).wait()
     assert wrong.code != 0 and "unknown kernel 'laplace'; choose from lin" in wrong.text
-
-
-def test_a_criterion_that_does_not_fit(lm_data, tmp_path):
-    """One line before training begins, that names the right one."""
-    for options, right in (
-        ({"criterion": "kerbs_cross_entropy"}, "--criterion kernel_mixture_cross_entropy"),
-        ({"arch": "lstm_lm"}, "--criterion cross_entropy"),
-    ):
-        result = start(*lm_training(lm_data, tmp_path, **options)).wait()
-        [line] = [line for line in result.text.splitlines() if "doesn't fit this model" in line]
-        assert result.code != 0 and right in line and "Traceback" not in result.text
-        assert "begin training" not in result.text and not list(tmp_path.glob("*.pt"))
-
-
-def test_old_checkpoints_load(lm_data, mixture_lm, tmp_path):
-    """Of when C and M were called context_maps and mixture_map."""
-    import torch
-
-    import fairseq_kernels.fairseq_plugin  # noqa: F401
-
-    content = torch.load(mixture_lm.last)
-    for new, old in (("latent_projection", "context_maps"), ("prior_projection", "mixture_map")):
-        content["model"][f"decoder.output_projection.{old}"] = content["model"].pop(f"decoder.output_projection.{new}")
-    torch.save(content, tmp_path / "checkpoint_last.pt")
-    arguments = (lm_data, *LM_TASK, *ALL_SENTENCES, "--gen-subset", "valid", "--path")
-    now, old = (fairseq("eval_lm", *arguments, path).text.split("Loss")[-1] for path in
-                (mixture_lm.last, tmp_path / "checkpoint_last.pt"))  # fmt: skip
-    assert now == old
-    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "2xlin,log", "--max-update", 22))

@@ -16,7 +16,6 @@ from fairseq_commands import (
     logged,
     mt_training,
     script,
-    start,
 )
 from trained_models import batches, load, loss_of, parameters, scores
 
@@ -138,19 +137,6 @@ def test_generate_from_a_language_model(model, lm_data):
     assert "\nH-" in result.out
 
 
-def test_resumed_is_uninterrupted(lm_data, tmp_path):
-    """Killed after a save and started again: the same parameters, senses and averages."""
-    options = ("--save-interval-updates", 5, "--update-epoch-batch-itr", "True")
-    whole = tmp_path / "whole"
-    fairseq(*command("lstm", lm_data, whole, *options))
-    halves = tmp_path / "halves"
-    assert start(*command("lstm", lm_data, halves, *options), kill_at=13).wait().code != 0
-    fairseq(*command("lstm", lm_data, halves, *options))
-    one, other = parameters(whole), parameters(halves)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[key], other[key]) for key in one)
-
-
 @models("lstm")
 def test_what_it_learned(model, lm_data, tmp_path):
     """scripts/kerbs_senses.sh: a table, its JSON and a plot."""
@@ -172,37 +158,6 @@ def test_what_it_learned(model, lm_data, tmp_path):
         assert row["word"] in out
         assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
     assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
-
-
-MISTAKES = {
-    "criterion": (("--criterion", "kernel_mixture_cross_entropy"), "choose --criterion kerbs_cross_entropy"),
-    "senses": (("--senses", "many"), "--senses many"),
-    "too few": (("--senses", 3), "--senses 3 is not allowed: it is of all 24 words together"),
-    "too few a word": (("--senses", "0.9x"), "--senses 0.9x is not allowed"),
-    "kernel": (("--kerbs-kernel", "rbf"), "--kerbs-kernel rbf"),
-    "maximum": (("--kerbs-max-senses", 2), "at most 2"),
-    "share": (("--share-decoder-input-output-embed",), "several vectors"),
-    "input": (("--kerbs-input", "tied"), "--kerbs-input tied"),
-    "sizes": (("--kerbs-input", "prior", "--decoder-out-embed-dim", 8), "16 and 8"),
-    "kernels": (("--kernels", "log"), "--kernels has no meaning"),
-    "average": (("--store-ema",), "--store-ema doesn't fit --output-layer kerbs"),
-    "epsilon": (("--epsilon", 0.1), "--epsilon has no meaning with --output-layer kerbs; leave it out"),
-}
-
-
-@pytest.fixture(scope="module")
-def mistakes(lm_data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mistakes")
-    return {name: later(*command("lstm", lm_data, folder / name, *options)) for name, (options, _) in MISTAKES.items()}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_one_clear_line(name, mistakes):
-    result = mistakes[name].result()
-    assert result.code != 0
-    assert "Traceback" not in result.text
-    last = result.err.strip().splitlines()[-1]
-    assert MISTAKES[name][1] in last, last
 
 
 @models("lstm")
@@ -238,6 +193,3 @@ def test_words_of_the_target_language(given, monkeypatch, tmp_path):
     assert kerbs_senses.dictionary(tmp_path / "checkpoint_best.pt", tmp_path, 5).symbols[-1] == "de"
 
 
-def test_senses_without_a_checkpoint(lm_data, stock_lm):
-    code, _, err = script("kerbs_senses", lm_data, stock_lm.last)
-    assert code != 0 and "has no senses" in err and "Traceback" not in err

@@ -1,9 +1,7 @@
 """Language models through fairseq's own commands: training, its logs and checkpoints, evaluation, generation."""
 
 import math
-import os
 import socket
-from argparse import Namespace
 
 import pytest
 import torch
@@ -12,15 +10,11 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.distributed import ModuleProxyWrapper
-from fairseq.models import ARCH_CONFIG_REGISTRY
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq_cli.train import main as train_main
 from fairseq_commands import (
     ALL_SENTENCES,
     LM_TASK,
     SIZES,
     USER_DIR,
-    Trained,
     fairseq,
     later,
     lm_training,
@@ -28,16 +22,12 @@ from fairseq_commands import (
     start,
     succeeded,
 )
-from omegaconf import OmegaConf
 from torch import distributed
-from trained_models import batches, load, loss_of, padded_batch, parameters, scores
+from trained_models import load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
-from fairseq_kernels import checkpoints
-from fairseq_kernels import distributed as distribution
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
-from fairseq_kernels.output_layers.table import LAYERS
 
 KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
 
@@ -122,15 +112,6 @@ def test_a_broken_model_has_no_perplexity(command, mixture_lm, lm_data, tmp_path
     assert result.err.splitlines()[-1].startswith("fairseq_kernels: error: the model gives NaN: its training diverged")
 
 
-def test_switchboard_architecture():
-    """The paper's: 2 layers of 512, dropout 0.1 on the embedded words and nowhere else."""
-    args = Namespace()
-    ARCH_CONFIG_REGISTRY["kernel_lstm_lm_swb"](args)
-    assert args.decoder_layers == 2
-    assert args.decoder_embed_dim == args.decoder_hidden_size == args.decoder_out_embed_dim == 512
-    assert (args.decoder_dropout_in, args.decoder_dropout_out) == (0.1, 0.0)
-
-
 def test_training_log(mixture_lm):
     """Loss, perplexity, each component's mean weight under its kernel's name and pi's variance, in all log lines."""
     for kind in ("train_inner", "train", "valid"):
@@ -149,32 +130,12 @@ def test_blocks_of_one_sentence(lm_data, tmp_path):
     assert logged(result, "valid")[-1]["ppl"] < 30
 
 
-def test_moving_average_of_the_parameters(lm_data, tmp_path):
-    """fairseq's --store-ema."""
-    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin,log", "--store-ema", "--ema-decay", 0.9))
-    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
-    average = state["extra_state"]["ema"]["decoder.output_projection.weight"]
-    assert not average.equal(state["model"]["decoder.output_projection.weight"])
-
-
 def test_stock_criterion_validates_the_present_parameters(lm_data, tmp_path):
     """Trained by stock cross_entropy, whose validation decodes: the logged loss is that of the epoch's checkpoint."""
     result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "log", criterion="cross_entropy"))
     valid = logged(result, "valid")
     assert len(valid) >= 2
     assert valid[-1]["loss"] == pytest.approx(loss_of(*load(tmp_path)), abs=1e-3)
-
-
-def test_prior_bias_is_the_unigram_of_the_training_data(mixture_lm):
-    """--output-bias prior: log of each word's share of the targets, </s> counted, one added to each count."""
-    _, task = load(mixture_lm.folder)
-    counts = torch.ones(len(task.target_dictionary), dtype=torch.float64)
-    for batch in batches(task, "train"):
-        counts += torch.bincount(batch["target"].flatten(), minlength=len(counts))
-    counts[task.target_dictionary.pad()] = 1  # the batches' padding
-    model = build(task, "rbf", output_bias="prior")
-    prior = (counts / counts.sum()).log().float()
-    torch.testing.assert_close(model.decoder.output_projection.bias.detach(), prior, rtol=1e-5, atol=1e-5)
 
 
 # the criterion
@@ -228,96 +189,10 @@ def test_variance_of_the_mixture_weights(mixture_lm):
     assert tokens == log["ntokens"]
 
 
-def test_variance_weight_has_no_effect_on_a_single_kernel(mixture_lm):
-    _, task = load(mixture_lm.folder)
-    model, batch = build(task, "log"), padded_batch(task)
-    losses = [KernelMixtureCrossEntropy(task, False, 0.0, rho)(model, batch)[0] for rho in (0.0, 10.0)]
-    assert losses[0].equal(losses[1])
-
-
 # checkpoints
 
 
-RESUMED = (
-    *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--decoder-dropout-in", 0.1, "--kernels", "lin,rbf",
-    "--kernel-params", "rbf.gamma=learned", "--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam",
-    "--lr", 0.01, "--batch-size", 16, *ALL_SENTENCES, "--max-epoch", 2, "--log-format", "json",
-    "--no-epoch-checkpoints",
-    # fairseq makes batches in the first epoch it sees, which would be the second after a restart
-    "--update-epoch-batch-itr", True,
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def unbroken(lm_data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unbroken")
-    return Trained(folder, fairseq("train", lm_data, *RESUMED, "--save-dir", folder))
-
-
-@pytest.mark.parametrize("options", [(), ("--save-interval-updates", 3)], ids=["epoch's start", "mid-epoch"])
-def test_resuming_after_sigkill(options, unbroken, lm_data, tmp_path):
-    """Killed in the middle of the second epoch and started again: the losses and parameters of an unbroken run."""
-    first, second = (int(line["num_updates"]) for line in logged(unbroken.result, "train"))
-    arguments = (lm_data, *RESUMED, *options, "--save-dir", tmp_path)
-    killed = start("train", *arguments, kill_at=(first + second) // 2).wait()
-    assert killed.code == -9 and len(logged(killed, "train")) == 1
-    resumed = fairseq("train", *arguments)
-    assert "Loaded checkpoint" in resumed.out
-    for kind in ("train", "valid"):
-        ours, whole = logged(resumed, kind)[-1], logged(unbroken.result, kind)[-1]
-        for key in ("loss", "nll_loss", "pi_lin", "pi_rbf", "num_updates"):
-            assert ours[key] == pytest.approx(whole[key], rel=1e-3), key  # logged to 3 decimals
-    expected = parameters(unbroken.folder)
-    for name, value in parameters(tmp_path).items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)
-
-
-def test_checkpoints_load_safely(mixture_lm):
-    """By torch's safe loader, and by fairseq through it."""
-    state = torch.load(mixture_lm.last, weights_only=True)
-    assert state["model"]["decoder.output_projection.weight"].shape == (24, 16)
-    model, _ = load(mixture_lm.folder)
-    assert model.decoder.output_projection.component_names() == ["lin1", "lin2", "log"]
-
-
-class Code:
-    """Unpickled, it would make a folder."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-def test_checkpoints_with_code_are_refused(mixture_lm, lm_data, tmp_path):
-    state = torch.load(mixture_lm.last, weights_only=True)
-    state["extra"] = Code(tmp_path / "executed")
-    torch.save(state, tmp_path / "evil.pt")
-    result = start("eval_lm", lm_data, "--path", tmp_path / "evil.pt", *LM_TASK[2:], "--batch-size", 8).wait()
-    assert result.code != 0
-    assert not (tmp_path / "executed").exists()
-
-
-def test_namespaces_in_checkpoints_are_allowed(mixture_lm, tmp_path):
-    """Older checkpoints, and those of stock models, hold an argparse.Namespace; it only holds values."""
-    state = torch.load(mixture_lm.last, weights_only=True)
-    state["extra"] = Namespace(value=1)
-    torch.save(state, tmp_path / "checkpoint_last.pt")
-    load(tmp_path)
-
-
 # stock models' checkpoints
-
-
-def test_stock_lstm_checkpoint_gives_its_scores(stock_lm):
-    """kernel_lstm_lm with lin and bias is lstm_lm."""
-    stock, task = load(stock_lm.folder)
-    ours = build(task, "lin").eval()
-    ours.load_state_dict(parameters(stock_lm.folder))
-    batch = padded_batch(task)
-    # float32, two layers and a few steps: differences of some 1e-7
-    torch.testing.assert_close(scores(ours, batch), scores(stock, batch), rtol=1e-5, atol=1e-5)
 
 
 def test_stock_lstm_weights_load_into_a_mixture(stock_lm):
@@ -354,21 +229,6 @@ def test_embeddings_shared_unlike_the_checkpoint_s(stock_lm, caplog):
     ours.load_state_dict(parameters(stock_lm.folder))
     assert ours.decoder.embed_tokens.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
     assert "its output's are taken for both" in caplog.text
-
-
-def test_a_diverged_model_that_shares_is_one_that_shares(stock_lm):
-    _, task = load(stock_lm.folder)
-    ours = build(task, "lin", share_decoder_input_output_embed=True)
-    torch.nn.init.constant_(ours.decoder.embed_tokens.weight, math.nan)
-    ours.load_state_dict({key: value.clone() for key, value in ours.state_dict().items()})
-
-
-def test_training_starts_from_a_stock_checkpoint(stock_lm, lm_data, tmp_path):
-    """fairseq-train --finetune-from-model: lin with bias starts at the stock model's validation loss."""
-    begin = ("--finetune-from-model", stock_lm.last, "--max-update", 1, "--lr", 0)
-    result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", *begin))
-    expected = logged(stock_lm.result, "valid")[-1]["loss"]
-    assert logged(result, "valid")[-1]["loss"] == pytest.approx(expected, abs=1e-3)
 
 
 def test_senses_dont_go_on_from_a_stock_matrix(stock_lm, lm_data, tmp_path):
@@ -577,138 +437,6 @@ def test_two_processes_go_on(lm_data, tmp_path):
     assert len(losses) == 2 and losses[1] < losses[0]
     last = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     assert last["extra_state"]["train_iterator"]["epoch"] == 4
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        (("--kernel-params", "log.p=-1"), "log.p=-1 is not allowed"),  # found by the processes themselves
-        (("--ddp-backend", "slowmo"), "--ddp-backend slowmo doesn't run on a CPU"),
-        (("--distributed-no-spawn",), "--distributed-init-method tcp://HOST:PORT"),
-        (("--distributed-rank", 1), "--distributed-no-spawn"),
-        (("--distributed-init-method", "tcp"), "--distributed-init-method tcp is not allowed: give tcp://HOST:PORT"),
-    ],
-)
-def test_mistakes_of_several_processes(options, said, lm_data, tmp_path):
-    """One line, whichever processes notice."""
-    command = lm_training(lm_data, tmp_path / "new", "--kernels", "log", "--distributed-world-size", 2, *options)
-    result = start(*command).wait()
-    lines = [line for line in result.err.splitlines() if line.startswith("fairseq_kernels: error: ")]
-    assert result.code and len(lines) == 1 and said in lines[0] and "Traceback" not in result.text, result.text[-2000:]
-
-
-def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
-    """From its own checkpoint, where there is no checkpoint_last.pt either."""
-    options = ("--kernels", "2xlin,log", "--finetune-from-model", mixture_lm.last, "--no-last-checkpoints")
-    for end in (4, 8):
-        result = fairseq(*lm_training(lm_data, tmp_path, *options, "--max-update", end))
-    assert "resumes after 4 updates from " in result.text
-
-
-@pytest.mark.parametrize("layer, said", [("kerbs", "no sense ever moves"), ("softmax-bound", "its loss isn't used")])
-def test_what_a_criterion_of_fairseq_s_loses(layer, said, caplog):
-    checkpoints.check_layer(layer, "cross_entropy")
-    own = LAYERS[layer].criterion
-    assert said in caplog.text and own in caplog.text
-    caplog.clear()
-    for pair in ((layer, own), ("kernels", "cross_entropy"), ("taylor", "cross_entropy"), (None, "x")):
-        checkpoints.check_layer(*pair)
-    assert not caplog.text
-
-
-def test_the_plateau_s_step_of_an_epoch_is_not_lost(lm_data, tmp_path):
-    """fairseq writes an epoch's checkpoint before the scheduler looks at its loss."""
-    options = ("--lr-scheduler", "reduce_lr_on_plateau", "--lr-threshold", 0.9, "--lr-shrink", 0.5, "--max-update", 0)
-    rates = {}
-    for folder, ends in (("whole", [4]), ("broken", [2, 3, 4])):
-        for end in ends:
-            result = fairseq(*lm_training(lm_data, tmp_path / folder, *options, "--max-epoch", end))
-        rates[folder] = logged(result, "train")[-1]["lr"]
-    assert rates["broken"] == rates["whole"]
-    first = logged(fairseq(*lm_training(lm_data, tmp_path / "first", *options, "--max-epoch", 1)), "train")[-1]["lr"]
-    assert rates["whole"] == pytest.approx(first / 4)
-    halved = ("--stop-min-lr", first / 7, "--max-epoch", 9)  # below it after the fourth epoch
-    result = fairseq(*lm_training(lm_data, tmp_path / "broken", *options, *halved))
-    assert "is finished" in result.text
-
-
-@pytest.mark.parametrize("limit", [("--patience", 3), ("--stop-time-hours", 1e-9)], ids=lambda limit: limit[0])
-def test_what_else_ends_a_training(limit, lm_data, tmp_path):
-    """Is kept with the checkpoint: an interruption changes nothing, and the training stays ended."""
-    options = ("--lr", 1e-9, "--save-interval-updates", 2, *limit, "--max-update")
-    updates = {}
-    for folder, ends in (("whole", [40]), ("broken", [4, 40, 41])):
-        for end in ends:
-            result = fairseq(*lm_training(lm_data, tmp_path / folder, *options, end))
-        updates[folder] = checkpoints.place(tmp_path / folder / "checkpoint_last.pt")[1]
-    assert updates["broken"] == updates["whole"] < 40
-    assert "is finished" in result.text and limit[0] in result.text
-
-
-def test_a_training_without_an_update_ends_with_an_error(lm_data, tmp_path):
-    result = start(*lm_training(lm_data, tmp_path / "new", "--lr", 1e-9, "--stop-min-lr", 1e-3)).wait()
-    assert result.code and "the training ended without a checkpoint" in result.err.splitlines()[-1]
-
-
-def test_nodes_but_the_first_need_no_checkpoint(monkeypatch, tmp_path):
-    """With a folder of each node's own; fairseq forgets the node's rank when it starts its processes."""
-    cfg = OmegaConf.create({
-        "distributed_training": {"distributed_rank": 8}, "common": {"tpu": True, "cpu": False},
-        "checkpoint": {"no_save": False, "save_dir": str(tmp_path)},
-    })  # fmt: skip
-    forgets = lambda cfg, main, **kwargs: cfg.distributed_training.update(distributed_rank=None)  # noqa: E731
-    monkeypatch.setattr(distribution, "fairseq_call", forgets)
-    distribution.call_main(cfg, train_main)
-    cfg.distributed_training.distributed_rank = 0
-    with pytest.raises(SystemExit, match="ended without a checkpoint"):
-        distribution.call_main(cfg, train_main)
-    knows = lambda cfg, main, **kwargs: cfg.distributed_training.update(distributed_rank=1)  # noqa: E731
-    monkeypatch.setattr(distribution, "fairseq_call", knows)  # from torchrun
-    distribution.call_main(cfg, train_main)
-
-
-def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
-    """And not one of a training that was begun again from an earlier checkpoint, though it had come further."""
-    places = {"checkpoint2.pt": (1, 200), "checkpoint6.pt": (2, 600), "checkpoint_last.pt": (2, 300)}
-    monkeypatch.setattr(checkpoints, "place", lambda path: places[path.name])
-    for second, name in enumerate(places):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (second, second))
-    assert checkpoints.newest(tmp_path).name == "checkpoint_last.pt"
-    os.utime(tmp_path / "checkpoint6.pt", (9, 9))  # it was stopped before the copy
-    assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
-    os.utime(tmp_path / "checkpoint_last.pt", (9, 9))
-    assert checkpoints.newest(tmp_path).name == "checkpoint6.pt"
-    (tmp_path / "checkpoint_last.pt").unlink()
-    os.utime(tmp_path / "checkpoint2.pt", (10, 10))
-    (tmp_path / "checkpoint_avg.pt").touch()  # of a user, who has averaged others
-    backwards = sorted(tmp_path.glob("*.pt"), reverse=True)
-    monkeypatch.setattr(checkpoints.Path, "glob", lambda *_: backwards)  # in a folder's order, which may be any
-    assert checkpoints.newest(tmp_path).name == "checkpoint2.pt"
-
-
-def test_finetuning_where_all_checkpoints_are_damaged(mixture_lm, tmp_path):
-    """Begins anew from the model that is given: fairseq takes no --restore-file beside it."""
-    (tmp_path / "checkpoint_last.pt").write_bytes(b"cut")
-    cfg = Namespace(save_dir=str(tmp_path), restore_file="checkpoint_last.pt", finetune_from_model=str(mixture_lm.last))
-    assert checkpoints.choose(cfg, "") is None
-    assert cfg.restore_file == "checkpoint_last.pt" and cfg.finetune_from_model == str(mixture_lm.last)
-
-
-def test_nothing_is_trained_from_a_finished_training(mixture_lm, lm_data, tmp_path):
-    """By --restore-file of another training, which has made all updates already."""
-    made = checkpoints.place(mixture_lm.last)[1]
-    options = ("--kernels", "2xlin,log", "--restore-file", mixture_lm.last, "--max-update", made)
-    result = start(*lm_training(lm_data, tmp_path, *options)).wait()
-    last = result.err.splitlines()[-1]
-    assert result.code and f"is of a training that is finished ({made} updates); to train it further" in last
-    assert "--finetune-from-model" in last
-
-
-def test_a_criterion_before_its_model(lm_data):
-    task = LanguageModelingTask.setup_task(Namespace(data=str(lm_data), output_dictionary_size=-1))
-    cfg = Namespace(label_smoothing=0.0, pi_variance_weight=0.0, sentence_avg=False, report_top10_error=False)
-    assert isinstance(KernelMixtureCrossEntropy.build_criterion(cfg, task), KernelMixtureCrossEntropy)
 
 
 def test_retained_dropout_is_between_the_layers_too(mixture_lm):

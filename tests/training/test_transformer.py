@@ -6,9 +6,6 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq_commands import ALL_SENTENCES, USER_DIR, awaited, fairseq, later, logged, mt_training
 
@@ -95,36 +92,6 @@ def test_train(name, model_of):
     assert (layer.bias is None) == ("--output-bias" not in options)
 
 
-def test_stock_criterion_gives_the_same_loss(model_of):
-    """label_smoothed_cross_entropy on the same model and batch: loss and gradients."""
-    model, _, task = load(model_of("mixture, decoder's shared"))
-    for batch in batches(task):
-        results = []
-        for criterion in (
-            CRITERION_REGISTRY["kernel_mixture_cross_entropy"](task, False, 0.1, 0.0),
-            LabelSmoothedCrossEntropyCriterion(task, False, 0.1),
-        ):
-            loss, size, log = criterion(model.train(), batch)
-            actual = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-            results.append((loss, log["nll_loss"], size, actual))
-        (loss, nll, size, actual), (stock_loss, stock_nll, stock_size, stock_actual) = results
-        assert size == stock_size
-        torch.testing.assert_close((loss, nll), (stock_loss, stock_nll), rtol=1e-5, atol=0)
-        torch.testing.assert_close(actual, stock_actual, rtol=1e-3, atol=1e-4)
-
-
-def test_stock_checkpoint_gives_its_scores(model_of):
-    """kernel_transformer with lin and no bias is the stock transformer."""
-    stock, _, _ = load(model_of("stock"))
-    _, cfg, task = load(model_of("log"))
-    ours = build(cfg, task, "lin")
-    ours.load_state_dict(torch.load(model_of("stock").last, weights_only=True)["model"])
-    for batch in batches(task):
-        torch.testing.assert_close(
-            log_probabilities(ours, batch), log_probabilities(stock, batch), rtol=1e-5, atol=1e-5
-        )
-
-
 def test_stock_weights_load_into_a_mixture(model_of):
     """Encoder, decoder and projection matrix; the maps of the mixture start anew."""
     _, cfg, task = load(model_of("log"))
@@ -190,32 +157,6 @@ def test_layers_to_keep(arch, model_of, tmp_path):
     layers = {"decoder_layers_to_keep": "1", "encoder_layers_to_keep": "0"}
     [model], _, _ = load_model_ensemble_and_task([str(tmp_path / "checkpoint.pt")], arg_overrides=layers)
     assert len(model.encoder.layers) == len(model.decoder.layers) == 1
-
-
-@pytest.mark.parametrize(
-    "arch", [a for model in ("transformer", "transformer_lm") for a in ARCH_MODEL_INV_REGISTRY[model] if a != model]
-)
-def test_stock_architectures_have_a_twin(arch):
-    """kernel_NAME has NAME's settings, but for the adaptive softmax, in whose place the kernels are."""
-    stock, ours = Namespace(), Namespace()
-    ARCH_CONFIG_REGISTRY[arch](stock)
-    ARCH_CONFIG_REGISTRY[f"kernel_{arch}"](ours)
-    assert ours.adaptive_softmax_cutoff is None
-    adaptive = {key for key in vars(stock) if "adaptive_softmax" in key or key.startswith("tie_adaptive")}
-    others = {key: value for key, value in vars(stock).items() if key not in adaptive}
-    assert {key: value for key, value in vars(ours).items() if key in others} == others
-    assert (
-        f"kernel_{arch}" in ARCH_MODEL_INV_REGISTRY["kernel_transformer_lm" if "_lm" in arch else "kernel_transformer"]
-    )
-
-
-def test_iwslt_architecture():
-    """The paper's: 512, feed-forward 1024, 4 heads, 6 + 6 layers."""
-    args = Namespace()
-    ARCH_CONFIG_REGISTRY["kernel_transformer_iwslt_de_en"](args)
-    for side in ("encoder", "decoder"):
-        sizes = [getattr(args, f"{side}_{x}") for x in ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")]
-        assert sizes == [512, 1024, 4, 6]
 
 
 # decoding in Python
@@ -294,15 +235,3 @@ def test_generate(how, model_of, mt_data):
     assert "BLEU4 = " in result.out
 
 
-def test_interactive_and_from_pretrained_agree(model_of, mt_data):
-    """fairseq-interactive on standard input, and translate() in a Python program, in the same words."""
-    trained = model_of("mixture, decoder's shared")
-    sentences = ["w1 w2 w3", "w5 w6 w7 w8 w9", "w0 w7"]
-    result = fairseq(
-        "interactive", mt_data, "--path", trained.last, "--beam", 3, "--max-len-b", 12,
-        stdin="".join(f"{sentence}\n" for sentence in sentences),
-    )  # fmt: skip
-    actual = [text for _, _, text in hypotheses(result)]
-    assert len(actual) == 3
-    hub = KernelTransformer.from_pretrained(str(trained.folder), "checkpoint_last.pt", str(mt_data))
-    assert [hub.translate(sentence, beam=3, max_len_b=12) for sentence in sentences] == actual

@@ -1,0 +1,71 @@
+"""A data-bin's files are checked before fairseq maps them into memory and looks up vectors by their word numbers."""
+
+import struct
+import types
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.huffman import HuffmanMMapIndex
+from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype, infer_dataset_impl
+
+from ..errors import mistake
+from . import changes, replaces
+
+HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the word numbers' type, sentences
+OTHER_FORMATS = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
+AGAIN = "make the data-bin again, with a data-prep script or fairseq-preprocess"
+
+
+@changes("numpy.compat")
+def restore_numpy_compat() -> None:
+    """fairseq names np.compat.long, which numpy 2.4 no longer has, in its datasets of blocks.
+
+    Lost: language models with a new numpy.
+    """
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)
+
+
+@replaces(data_utils, "load_indexed_dataset")
+def load_indexed_dataset(theirs, path: str, dictionary=None, dataset_impl=None, *args, **options):
+    """fairseq maps any file into memory; what --dataset-impl cached made ends trainings in blocks in a KeyError.
+
+    Lost: the reason of wild errors; and the zeros that a crash left of a file were trained on as text.
+    """
+    prefix = Path(path)
+    for index in sorted({prefix.with_name(f"{prefix.name}.idx"), *prefix.parent.glob(f"{prefix.name}[0-9]*.idx")}):
+        if index.is_file():
+            check(index, dictionary)
+    if (dataset_impl or infer_dataset_impl(path)) == "cached":
+        dataset_impl = "lazy"  # the same files
+    return theirs(path, dictionary, dataset_impl, *args, **options)
+
+
+def check(index: Path, dictionary: Optional[Dictionary]) -> None:
+    """Ends the program where index and word numbers are not whole, of each other, and of the dictionary."""
+    data = index.with_suffix(".bin")
+    with open(index, "rb") as file:
+        header = file.read(HEADER.size)
+    if header.startswith(OTHER_FORMATS):
+        return
+    try:
+        magic, version, code, sentences = HEADER.unpack(header)
+        content = np.memmap(index, np.uint8, "r", HEADER.size)
+        lengths = content[: 4 * sentences].view(np.int32).astype(np.int64)
+        starts, ends = content[4 * sentences :].view(np.int64), lengths.cumsum()
+        words = np.memmap(data, _code_to_dtype[code], "r")
+        whole = (magic, version) == (MMapIndexedDataset.Index._HDR_MAGIC, 1)
+        whole = whole and len(starts) == len(lengths) == sentences and lengths.min() >= 0 and len(words) == ends[-1]
+        whole = whole and (starts == (ends - lengths) * words.itemsize).all()
+        whole = whole and words[ends[lengths > 0] - 1].all()  # no sentence ends with 0, <s>
+    except (struct.error, LookupError, ValueError):
+        whole = False
+    if not whole:
+        raise mistake(f"{index} or {data.name} is damaged, or they are not of each other; {AGAIN}")
+    if dictionary is not None and words.max() >= len(dictionary):
+        raise mistake(
+            f"{data} has the word number {words.max()}, but its dictionary ends with {len(dictionary) - 1}: one of "
+            f"them is of other data, or damaged; {AGAIN}"
+        )

@@ -1,0 +1,31 @@
+"""Under fairseq's commands, a user's mistake and Ctrl-C end in one line."""
+
+import os
+import sys
+
+from ..errors import explanation, mistake
+from . import changes
+
+
+@changes("sys.excepthook")
+def explain_mistakes() -> None:
+    """fairseq's commands let the exceptions of its helpers, of torch and of the system through.
+
+    Lost: what was wrong, at the end of 40 lines.
+    """
+    program = sys.argv[0] if sys.argv else ""
+    if not (os.path.basename(program).startswith("fairseq-") or "fairseq_cli" in program):
+        return  # other programs keep theirs
+    previous = sys.excepthook
+
+    def hook(kind, error, trace):
+        line = explanation(error)
+        if isinstance(error, KeyboardInterrupt):
+            further = "; the same command goes on from the last checkpoint" if "train" in program else ""
+            print(f"interrupted{further}", file=sys.stderr)
+        elif line is None:
+            previous(kind, error, trace)
+        else:
+            print(mistake(line), file=sys.stderr)
+
+    sys.excepthook = hook

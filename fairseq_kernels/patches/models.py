@@ -1,0 +1,26 @@
+"""A model's options fit its output layer."""
+
+from fairseq.tasks import FairseqTask, LegacyFairseqTask
+
+from ..models.output_layer_config import refuse_options_of_others
+from . import replaces
+
+
+@replaces(LegacyFairseqTask, "build_model")
+@replaces(FairseqTask, "build_model")
+def build_model(theirs, task, cfg, from_checkpoint=False):
+    """fairseq takes all options, and reads pretrained vectors where a checkpoint has their place taken already.
+
+    Lost: an option of another output layer changed nothing; models could not be read without the vectors' file.
+    """
+    if from_checkpoint:  # whose options older versions may have ignored
+        for name in ("encoder_embed_path", "decoder_embed_path"):
+            if getattr(cfg, name, None):
+                setattr(cfg, name, None)
+    else:
+        refuse_options_of_others(cfg)
+    task.from_checkpoint, task.output_layer_name = from_checkpoint, None
+    try:
+        return theirs(task, cfg, from_checkpoint)
+    finally:
+        task.from_checkpoint = False

@@ -1,0 +1,54 @@
+"""Pretrained vectors, of ``--encoder-embed-path`` and ``--decoder-embed-path``: a line a word, header or not."""
+
+from typing import Dict
+
+import torch
+from fairseq import utils
+from torch import Tensor
+
+from ..errors import mistake
+from . import replaces
+
+
+@replaces(utils, "parse_embedding")
+def parse_embedding(theirs, path: str) -> Dict[str, Tensor]:
+    """fairseq takes the first line for a header, and any file for vectors.
+
+    Lost: the first word of GloVe's files; words with a space in them; which file was wrong.
+    """
+    vectors: Dict[str, Tensor] = {}
+    dimension, line = 0, 0
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line, text in enumerate(file, start=1):
+                pieces = text.rstrip().split(" ")
+                if line == 1 and len(pieces) == 2:  # the header: words and dimension
+                    continue
+                dimension = dimension or len(pieces) - 1
+                word, numbers = " ".join(pieces[:-dimension]), pieces[-dimension:]
+                vectors[word] = torch.tensor([float(number) for number in numbers])
+                if not word or len(numbers) != dimension:
+                    raise ValueError
+    except ValueError:  # UnicodeDecodeError is one
+        vectors = {}
+    if not vectors:
+        raise mistake(
+            f"{path} has no vector in line {line or 1}: give a text file with a word and its numbers in each line, "
+            "which word2vec and fastText write beside their binary ones"
+        )
+    return vectors
+
+
+@replaces(utils, "load_embedding")
+def load_embedding(theirs, vectors: Dict[str, Tensor], vocabulary, embedding):
+    """fairseq copies vectors of any dimension.
+
+    Lost: the reason, which was torch's of two sizes.
+    """
+    given = len(next(iter(vectors.values())))
+    if given != embedding.embedding_dim:
+        raise mistake(
+            f"the pretrained vectors have dimension {given}, the model's embeddings {embedding.embedding_dim}; set "
+            "--encoder-embed-dim or --decoder-embed-dim to the vectors'"
+        )
+    return theirs(vectors, vocabulary, embedding)

@@ -1,0 +1,181 @@
+"""What is replaced in fairseq: the page that lists it, and what the replacements are for."""
+
+import os
+import shutil
+from argparse import Namespace
+
+import pytest
+import torch
+from conftest import binarise, markov_sentences, translate, write
+from fairseq import checkpoint_utils
+from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, mt_training, succeeded
+
+from fairseq_kernels import checkpoint, fairseq_plugin  # noqa: F401
+from fairseq_kernels.patches import PATCHES, checkpoints
+
+
+def test_the_page_that_lists_them():
+    """docs/patches.md is ``python -m fairseq_kernels --patches``; a file a subject, each said in full."""
+    assert (USER_DIR.parent / "docs" / "patches.md").read_text() == fairseq("kernels", "--patches").out
+    files = {path.stem for path in (USER_DIR / "patches").glob("*.py")} - {"__init__"}
+    assert files == {patch.function.__module__.rpartition(".")[2] for patch in PATCHES}
+
+
+# fairseq's multiple of eight
+
+
+@pytest.fixture(scope="module")
+def small_mt(tmp_path_factory):
+    """60 sentences to translate, 5 to validate on."""
+    folder = tmp_path_factory.mktemp("small")
+    for split, number in (("train", 70), ("valid", 5), ("test", 60)):
+        sentences = list(markov_sentences(number))
+        write(folder / f"{split}.de", sentences)
+        write(folder / f"{split}.en", map(translate, sentences))
+    return binarise(folder, "data-bin", "--source-lang", "de", "--target-lang", "en")
+
+
+@pytest.fixture(scope="module")
+def translation_model(small_mt, tmp_path_factory):
+    """Trained by fairseq's defaults, whose multiple is eight."""
+    folder = tmp_path_factory.mktemp("translation")
+    command = mt_training(small_mt, folder, "--kernels", "lin,log", "--required-batch-size-multiple", 8)
+    return folder / "checkpoint_last.pt", fairseq(*command)
+
+
+@pytest.mark.parametrize("subset, number", [("test", 60), ("valid", 5)])
+def test_every_sentence_is_translated_and_scored(subset, number, small_mt, translation_model):
+    generate = ("generate", small_mt, "--path", translation_model[0], "--gen-subset", subset, "--max-len-b", 12)
+    ours = later(*generate)
+    one = later(*generate, "--required-batch-size-multiple", 1)
+    ours, one = (
+        sorted(line for line in result.result().out.splitlines() if line[:2] in ("H-", "Ge")) for result in (ours, one)
+    )
+    assert ours == one and len(ours) == number + 1
+
+
+def test_every_sentence_is_validated_on(translation_model):
+    words = sum(len(sentence) + 1 for sentence in markov_sentences(5))
+    assert logged(translation_model[1], "valid")[-1]["wpb"] == words
+
+
+def test_a_training_of_five_sentences(tmp_path):
+    for split in ("train", "valid", "test"):
+        write(tmp_path / split, markov_sentences(5))
+    data = binarise(tmp_path, "data-bin", "--only-source")
+    options = ("--sample-break-mode", "eos", "--required-batch-size-multiple", 8, "--max-update", 3)
+    result = fairseq(*lm_training(data, tmp_path / "model", *options))
+    assert logged(result, "train")[-1]["num_updates"] == 3
+
+
+# published checkpoints
+
+PUBLISHED = {
+    "settings and model": lambda whole: {"cfg": whole["cfg"], "model": whole["model"]},
+    "no place in the data": lambda whole: {**whole, "last_optimizer_state": None,
+                                           "extra_state": {"train_iterator": None}},
+    "an older iterator": lambda whole: {**whole, "extra_state": {"train_iterator": {"epoch": 7, "version": 2}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_published_checkpoints(kind, mixture_lm, lm_data, tmp_path):
+    """Are evaluated, generated from and finetuned like whole ones."""
+    path = tmp_path / "published.pt"
+    torch.save(PUBLISHED[kind](torch.load(mixture_lm.last, weights_only=True)), path)
+    options = ("--gen-subset", "valid", "--batch-size", 8, "--path")
+    evaluated = [later("eval_lm", lm_data, *options, own) for own in (path, mixture_lm.last)]
+    generate = ("--task", "language_modeling", "--beam", 1, "--max-len-b", 5)
+    generated = later("generate", lm_data, *generate, *options, path)
+    begin = ("--kernels", "2xlin,log", "--finetune-from-model", path, "--max-update", 1, "--lr", 0)
+    finetuned = later(*lm_training(lm_data, tmp_path / "model", *begin))
+    published, whole = (succeeded(result.result()).text.split("Loss (base 2)")[1] for result in evaluated)
+    assert published == whole
+    assert "\nH-" in succeeded(generated.result()).out
+    expected = logged(mixture_lm.result, "valid")[-1]["loss"]
+    assert logged(succeeded(finetuned.result()), "valid")[-1]["loss"] == pytest.approx(expected, abs=1e-3)
+
+
+# pretrained vectors
+
+
+def test_vectors_are_read_once(lm_data, tmp_path):
+    """By the training; its checkpoint has them, and needs the file no more."""
+    vectors = tmp_path / "vectors"
+    vectors.write_text("".join(f"w{number}{f' {number + 0.5}' * 16}\n" for number in range(20)))
+    options = ("--decoder-embed-path", vectors, "--max-update", 1, "--lr", 0)
+    fairseq(*lm_training(lm_data, tmp_path / "model", *options))
+    saved = tmp_path / "model" / "checkpoint_last.pt"
+    own = torch.load(saved, weights_only=True)["model"]["decoder.embed_tokens.weight"]
+    assert sorted(own[4:, 0].tolist()) == [number + 0.5 for number in range(20)]
+    vectors.unlink()
+    assert "Perplexity" in fairseq("eval_lm", lm_data, "--path", saved, "--batch-size", 8).text
+
+
+# checkpoints
+
+
+def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
+    """By what checkpoints say, whatever their names: not one of a training begun again from an earlier checkpoint,
+    though it had come further."""
+    places = {"checkpoint2.pt": (1, 200), "checkpoint6.pt": (2, 600), "checkpoint_last.pt": (2, 300)}
+    monkeypatch.setattr(checkpoint, "place", lambda path: places[path.name])
+    for second, name in enumerate(places):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (second, second))
+    assert checkpoint.newest(tmp_path).name == "checkpoint_last.pt"
+    os.utime(tmp_path / "checkpoint6.pt", (9, 9))  # it was stopped before the copy
+    assert checkpoint.newest(tmp_path).name == "checkpoint6.pt"
+    (tmp_path / "checkpoint_last.pt").unlink()
+    os.utime(tmp_path / "checkpoint2.pt", (10, 10))
+    (tmp_path / "checkpoint_avg.pt").touch()  # of a user, who has averaged others
+    assert checkpoint.newest(tmp_path).name == "checkpoint6.pt"
+    places["checkpoint2.pt"] = (3, 200)  # now that of the latest start
+    assert checkpoint.newest(tmp_path).name == "checkpoint2.pt"
+
+
+def test_a_damaged_checkpoint_is_passed_over(mixture_lm, tmp_path):
+    folder = shutil.copytree(mixture_lm.folder, tmp_path / "model")
+    (folder / "checkpoint_last.pt").write_bytes(b"cut")
+    assert checkpoint.newest(folder).name == "checkpoint_best.pt"
+    (folder / "checkpoint_best.pt").write_bytes(b"cut")
+    with pytest.raises(SystemExit, match="is damaged"):
+        checkpoint.newest(folder)
+
+
+def test_nothing_of_an_earlier_training_counts(mixture_lm, monkeypatch):
+    """Its best loss and what --patience had counted, which fairseq keeps in its functions, in one process."""
+    from fairseq_cli.train import should_stop_early
+
+    cfg = Namespace(restore_file=str(mixture_lm.last), save_dir="nowhere", finetune_from_model=None,
+                    reset_optimizer=True, reset_meters=True)  # fmt: skip
+    monkeypatch.setattr(checkpoint_utils.save_checkpoint, "best", 0.1, raising=False)
+    monkeypatch.setattr(should_stop_early, "best", 0.1, raising=False)
+    monkeypatch.setattr(should_stop_early, "num_runs", 9, raising=False)
+    trainer = Namespace(checkpoint_suffix="", get_model=Namespace, get_num_updates=lambda: 0)
+    checkpoints.resume(lambda *_: (None, None), cfg, trainer)
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best") and not vars(should_stop_early)
+
+
+def test_a_full_disk(tmp_path):
+    """Leaves the older file, no part of the newer, and one line."""
+    (tmp_path / "checkpoint_last.pt").write_text("older")
+
+    def fill(file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .*No space left"):
+        checkpoint.write(str(tmp_path / "checkpoint_last.pt"), fill)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]
+
+
+# criterions of fairseq's
+
+
+def test_a_criterion_of_fairseq_s_saves_no_memory(lm_data, tmp_path):
+    """And is warned of, once."""
+    commands = [lm_training(lm_data, tmp_path / name, "--kernels", "lin,log", criterion=name)
+                for name in ("cross_entropy", "kernel_mixture_cross_entropy")]  # fmt: skip
+    stock, own = (succeeded(later(*command).result()).text for command in commands)
+    assert stock.count("no memory is saved") == 1 and "no memory is saved" not in own
