@@ -16,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 
 import pytest
-from fairseq.data import Dictionary
 from preparations import (
     DATA_PREP,
     bitext,
@@ -33,15 +32,7 @@ from preparations import (
     write,
 )
 
-from fairseq_kernels import data_files
-
 LANGUAGES = ("de", "en")
-
-
-@pytest.fixture(autouse=True)
-def fairseq_as_it_is(monkeypatch):
-    """Preparations run without the plugin, which other tests may have loaded into this process."""
-    monkeypatch.setattr(Dictionary, "add_from_file", data_files.fairseq_dictionary)
 
 
 # ----------------------------------------------------------------------------------------------------- tokens

@@ -1,13 +1,11 @@
 """The papers' tables: their definitions, and rows that are trained once, whatever happens meanwhile."""
 
-import errno
 import json
 import math
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +13,6 @@ from fairseq_commands import script
 from forked_python import forked_python
 from table_commands import SHORT, call
 
-from fairseq_kernels import checkpoints
-from fairseq_kernels.analysis.model_state import updates
 from fairseq_kernels.experiments import grid_search, mixtures, runs, step, tables, training, workflow
 from fairseq_kernels.experiments import old_results as results
 from fairseq_kernels.experiments.commands import Failed
@@ -342,104 +338,6 @@ def test_a_failing_row_stops_no_other(corpus, tmp_path, capfd, monkeypatch):
     assert list(failed) == ["bad on toy, seed 1"] and "lin.p" in failed["bad on toy, seed 1"]
     assert capfd.readouterr().out.count("bad on toy, seed 1: failed: ") == 1
     assert {f["name"] for f in results.load(tmp_path / "results" / "table1.json")} == {"good"}
-
-
-# checkpoints
-
-
-def test_the_newest_whole_checkpoint(finished, tmp_path):
-    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
-    made = updates(whole)
-    older = torch.load(whole, weights_only=True)
-    older["optimizer_history"][-1]["num_updates"] = made - 1
-    torch.save(older, tmp_path / "checkpoint_last.pt")
-    shutil.copy(whole, tmp_path / "checkpoint_1_10.pt")
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_1_10.pt"
-    shutil.copy(whole, tmp_path / "checkpoint_last.pt")
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_last.pt"
-    (tmp_path / "checkpoint_last.pt").write_bytes(whole.read_bytes()[:5000])
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_1_10.pt"
-    (tmp_path / "checkpoint_1_10.pt").write_bytes(b"")
-    assert checkpoints.newest(tmp_path) is None
-    left = {"checkpoint_last.pt.damaged", "checkpoint_1_10.pt.damaged"}
-    assert {path.name for path in tmp_path.iterdir()} == left
-    refused = {**older, "extra_state": {**older["extra_state"], "more": Path("of no number")}}
-    torch.save(refused, tmp_path / "checkpoint2.pt")
-    with pytest.raises(SystemExit, match="checkpoint2.pt is refused: it holds pathlib"):  # not begun anew
-        checkpoints.newest(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*left, "checkpoint2.pt"}
-
-
-def test_a_later_start_is_newer(finished, tmp_path):
-    """Than more updates: a training that starts from another's model counts them anew."""
-    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
-    shutil.copy(whole, tmp_path / "checkpoint3.pt")
-    later = torch.load(whole, weights_only=True)
-    later["optimizer_history"].append({**later["optimizer_history"][-1], "num_updates": 1})
-    torch.save(later, tmp_path / "checkpoint_last.pt")
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint_last.pt"
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    state = {"val_loss": None}
-    checkpoints.finish_copies(SimpleNamespace(no_last_checkpoints=False), tmp_path / "checkpoint3.pt", "", state)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")),
-        *(OSError(errno.EMFILE, "Too many files"), TimeoutError(errno.ETIMEDOUT, "late"), PermissionError(13, "no")),
-    ],
-    ids=repr,
-)
-def test_what_passes_damages_no_checkpoint(error, finished, monkeypatch, tmp_path):
-    [whole] = finished[0].glob("runs/toy/cpu/*/seed1/checkpoint_last.pt")
-    shutil.copy(whole, tmp_path)
-
-    def fail(*args, **options):
-        raise error
-
-    monkeypatch.setattr(torch, "load", fail)
-    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be read .*; mend that and call again"):
-        checkpoints.newest(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
-
-
-def test_checkpoints_are_whole_or_as_before(tmp_path):
-    path = tmp_path / "checkpoint_last.pt"
-    checkpoints.save({"a": torch.ones(2)}, str(path))
-    before = path.read_bytes()
-
-    def fail(file):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .No space left on device.; make room"):
-        checkpoints.write(str(path), fail)
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-    assert checkpoints.copy(str(path), str(tmp_path / "checkpoint_best.pt"))
-    assert (tmp_path / "checkpoint_best.pt").read_bytes() == before
-
-
-@pytest.mark.parametrize("after", [0, 1, 3])
-def test_an_interruption_while_a_checkpoint_is_written(after, monkeypatch, tmp_path):
-    """torch ends with an error of its own, as if nothing could be written."""
-    writes = []
-
-    def save(obj, file):
-        def write(content):
-            writes.append(content)
-            if len(writes) > after:
-                raise KeyboardInterrupt
-            return len(content)
-
-        torch_save(obj, SimpleNamespace(write=write, flush=lambda: None))
-
-    torch_save = torch.save
-    monkeypatch.setattr(torch, "save", save)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoints.save({"a": torch.ones(2)}, str(tmp_path / "checkpoint_last.pt"))
-    assert len(writes) > after and not list(tmp_path.iterdir())
 
 
 # files

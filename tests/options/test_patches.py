@@ -1,8 +1,11 @@
 """What is replaced in fairseq: the page that lists it, and what the replacements are for."""
 
+import errno
 import os
 import shutil
 from argparse import Namespace
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -134,13 +137,26 @@ def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
     assert checkpoint.newest(tmp_path).name == "checkpoint2.pt"
 
 
-def test_a_damaged_checkpoint_is_passed_over(mixture_lm, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over(mixture_lm, monkeypatch, tmp_path):
+    """Not one that is refused, or can't be read at the moment: nothing is begun anew beside them."""
     folder = shutil.copytree(mixture_lm.folder, tmp_path / "model")
-    (folder / "checkpoint_last.pt").write_bytes(b"cut")
-    assert checkpoint.newest(folder).name == "checkpoint_best.pt"
-    (folder / "checkpoint_best.pt").write_bytes(b"cut")
+    last, best = (folder / f"checkpoint_{name}.pt" for name in ("last", "best"))
+    whole = last.read_bytes()
+    last.write_bytes(whole[:5000])
+    assert checkpoint.newest(folder) == best
+    best.write_bytes(b"")
     with pytest.raises(SystemExit, match="is damaged"):
         checkpoint.newest(folder)
+    best.write_bytes(whole)
+    torch.save({"model": {}, "more": Path("of no number")}, last)
+    with pytest.raises(SystemExit, match="refused: it holds pathlib"):
+        checkpoint.newest(folder)
+    last.write_bytes(whole)
+    for error in (MemoryError(), RuntimeError("can't allocate memory: you tried"), OSError(errno.EMFILE, "Too many")):
+        monkeypatch.setattr(torch, "load", mock.Mock(side_effect=error))
+        with pytest.raises(SystemExit, match="can't be read") as end:
+            checkpoint.newest(folder)
+        assert not isinstance(end.value, checkpoint.Damaged)
 
 
 def test_nothing_of_an_earlier_training_counts(mixture_lm, monkeypatch):
@@ -157,8 +173,8 @@ def test_nothing_of_an_earlier_training_counts(mixture_lm, monkeypatch):
     assert not hasattr(checkpoint_utils.save_checkpoint, "best") and not vars(should_stop_early)
 
 
-def test_a_full_disk(tmp_path):
-    """Leaves the older file, no part of the newer, and one line."""
+def test_a_full_disk_and_an_interruption(tmp_path):
+    """Leave the older file and no part of the newer; torch has an error of its own for both."""
     (tmp_path / "checkpoint_last.pt").write_text("older")
 
     def fill(file):
@@ -167,6 +183,9 @@ def test_a_full_disk(tmp_path):
 
     with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .*No space left"):
         checkpoint.write(str(tmp_path / "checkpoint_last.pt"), fill)
+    interrupted = Namespace(write=mock.Mock(side_effect=KeyboardInterrupt), flush=lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.write(str(tmp_path / "checkpoint_last.pt"), lambda file: torch.save([torch.ones(2)], interrupted))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]
 
 
