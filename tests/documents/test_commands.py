@@ -1,6 +1,7 @@
-"""Every command in README's and docs/' code blocks, in one folder, on tiny data under the names that are used there.
+"""Every command in README's and docs/' code blocks, and the documents' Python, in one folder, on tiny data under the
+names that are used there.
 
-As they stand: preparations, evaluations, figures, the report. With a smaller budget added: trainings, examples and one
+As they stand: preparations, evaluations, figures, the report, blocks with a loop of the shell's. With a smaller budget added: trainings, examples and one
 table. Not run, but their arguments read and their rows planned: the other tables, which take hours. ``--help`` in their
 place: setting up, the quickstart and the tests themselves. Of ``pip install``, that the extra exists. Left out is what
 development needs, by ``.venv/bin/python``.
@@ -11,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
+import tarfile
 
 import pytest
 from fairseq_commands import SIZES, USER_DIR
@@ -27,7 +28,8 @@ GENERATED = r"<!-- (\w+) -->.*?<!-- /\1 -->"  # records: their commands made the
 SMALL = [*map(str, SIZES["lstm"][:8]), "--max-update", "2"]
 TABLE = "bash scripts/table1.sh data/swb --profile cpu --rows 'lin pol'"
 ADDED = {  # after a command that begins so
-    "fairseq-train": [*SMALL, "--save-dir", "checkpoints/plain", "--cpu"],
+    "fairseq-train": [*SMALL, "--cpu"],
+    "fairseq-eval-lm": ["--cpu"],
     "bash scripts/train_lm.sh": SMALL,
     "bash scripts/train_mt.sh": ["--max-update", "2"],
     TABLE: ["--", *SMALL],
@@ -41,18 +43,39 @@ AS_THEY_STAND = (
 )  # fmt: skip
 
 
-def commands():
-    """``(document, command)`` in their order, each once; lines that end in a backslash are joined."""
-    known = {}
+def blocks(*languages):
+    """``(document, block)`` of the code in these languages; lines that end in a backslash are joined."""
     for document in DOCUMENTS:
         written = re.sub(GENERATED, "", document.read_text(encoding="utf-8"), flags=re.S)
-        fenced = re.findall(r"^```(\w*)\n(.*?)^```", written, re.M | re.S)
-        blocks = "".join(block for language, block in fenced if language in ("", "bash"))
-        for line in blocks.replace("\\\n", " ").splitlines():
-            line = re.sub(r"\s{2,}", " ", line.partition(" #")[0]).strip()
-            if re.match(r"(bash|python|pip|fairseq-\w+) ", line):
-                known.setdefault(line, document.name)
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", written, re.M | re.S):
+            if language in languages:
+                yield document.name, block.replace("\\\n", " ")
+
+
+def commands():
+    """``(document, command)`` in their order, each once; a block with a loop is one command."""
+    known = {}
+    for document, block in blocks("", "bash"):
+        for line in [block] if re.search("^for ", block, re.M) else block.splitlines():
+            line = line if "\n" in line else re.sub(r"\s{2,}", " ", line.partition(" #")[0]).strip()
+            if "\n" in line or re.match(r"(bash|python|pip|fairseq-\w+) ", re.sub("^([A-Z]+=\\S+ )+", "", line)):
+                known.setdefault(line, document)
     return [(document, line) for line, document in known.items()]
+
+
+def archive(path):
+    """IWSLT's files of another year, three sentences in each set."""
+    with tarfile.open(path, "w:gz") as tar:
+        for language in ("de", "en"):
+            lines = [f"wort {number} ." if language == "de" else f"word {number} ." for number in range(3)]
+            segments = "".join(f'<seg id="{number}"> {line} </seg>\n' for number, line in enumerate(lines))
+            files = {f"train.tags.de-en.{language}": "<url>a</url>\n<title>b</title>\n" + "\n".join(lines) + "\n"}
+            for name in ("dev2010", "tst2012", "tst2015"):
+                files[f"IWSLT17.TED.{name}.de-en.{language}.xml"] = f"<doc>\n{segments}</doc>\n"
+            for name, text in files.items():
+                write(path.parent / "de-en" / name, text)
+                tar.add(path.parent / "de-en" / name, f"de-en/{name}")
+    shutil.rmtree(path.parent / "de-en")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +87,10 @@ def folder(tmp_path_factory, lm_data, mt_text, mt_data):
     for name in ("setup.py", "README.md"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(lm_data, folder / "DATA_BIN")
+    programs = {f"fairseq-{name.replace('_', '-')}": f" -m fairseq_cli.{name}" for name in ("train", "eval_lm")}
+    for name, module in {"python": "", **programs}.items():
+        write(folder / "bin" / name, f'#!/bin/sh\nexec {shlex.quote(forked_python())}{module} "$@"\n')
+        (folder / "bin" / name).chmod(0o755)
     for split in ("train", "val", "test"):
         for number in range(6 if split == "train" else 2):
             lines = f"A|Okay, uh, let's see <laughter>.|o\nB|Word{number % 3} the, the end.|sd\n\nA|<noise>.|x\n" * 9
@@ -78,6 +105,7 @@ def folder(tmp_path_factory, lm_data, mt_text, mt_data):
     write(folder / "iwslt14" / "code", "#version: 0.2\nw 1\nv 1\n")
     for language in ("de", "en"):
         shutil.copy(mt_data / f"dict.{language}.txt", folder / "iwslt14")
+    archive(folder / "de-en.tgz")
     write(folder / "SimLex-999.txt", "word1\tword2\tPOS\tSimLex999\nend\tthe\tN\t1.0\n")
     return folder
 
@@ -95,21 +123,35 @@ def planned(folder, line, monkeypatch):
 
 @pytest.mark.parametrize("document, line", commands(), ids=lambda value: value[:60].replace("/", "_"))
 def test_command(document, line, folder, monkeypatch):
-    begins = [start for start in ADDED if shlex.join(shlex.split(line)).startswith(start)]
+    if "\n" in line:
+        return run(folder, line)
+    plain = re.sub(r"^([A-Z]+=\S+ )+", "", line)
+    begins = [start for start in ADDED if shlex.join(shlex.split(plain)).startswith(start)]
     if line.startswith("pip install"):
         extra = re.search(r"\[(\w+)\]", line)
         assert not extra or f'"{extra[1]}": [' in (ROOT / "setup.py").read_text()
         return
     if re.match(r"bash scripts/(\w*table\w*|convergence|linear_weight)\.sh", line) and not begins:
         return planned(folder, line, monkeypatch)
-    assert begins or line.startswith((*HELP, *AS_THEY_STAND)), f"{document}: say above how it is to be tried"
+    assert begins or plain.startswith((*HELP, *AS_THEY_STAND)), f"{document}: say above how it is to be tried"
     if "huggingface" in line:
         pytest.importorskip("transformers", reason="the extra 'examples' has 16 packages more")
-    added = ["--help"] if line.startswith(HELP) else ADDED[begins[0]] if begins else []
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
-    if TABLE in begins:  # test_interruptions has tables of a Python that nothing has prepared
-        environment["PYTHON_BIN"] = forked_python()
-    command = ["bash", "-c", f"{line} {shlex.join(added)}"]
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    added = ["--help"] if plain.startswith(HELP) else ADDED[begins[0]] if begins else []
+    run(folder, f"{line} {shlex.join(added)}")
+
+
+@pytest.mark.parametrize("document", sorted({document for document, _ in blocks("python")} - {"README.md"}))
+def test_python(document, folder):
+    """A document's blocks, one after the other, as one program."""
+    program = "\n".join(block for name, block in blocks("python") if name == document)
+    write(folder / f"{document}.py", program)
+    run(folder, f"python {document}.py")
+
+
+def run(folder, command):
+    """By bash, with a Python that has torch and fairseq in memory already."""
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    offline = {"PYTHON_BIN": forked_python(), "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, **offline, "PATH": path}
+    result = subprocess.run(["bash", "-ec", command], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
