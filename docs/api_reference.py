@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_kernels"
 REFERENCE = {  # chapter: names and the methods of each that are shown
     "Output layers": {
         "OutputLayer": ["forward", "nll", "evaluate", "set_log_prior", "reset_parameters"],
-        "GeneralizedSoftmax": ["mixture_weights", "component_names", "matrices"],
+        "GeneralizedSoftmax": ["from_linear", "extend_vocabulary", "mixture_weights", "component_names"],
         "TaylorSoftmax": [],
         "SphericalSoftmax": [],
         "SquaredError": [],
@@ -20,6 +20,8 @@ REFERENCE = {  # chapter: names and the methods of each that are shown
         "AllocationSettings": [],
     },
     "Very large vocabularies": {"factored": [], "FactoredSGD": ["step"]},
+    "Hugging Face": {"replace_head": [], "from_pretrained": []},
+    "Own output layers": {"register_output_layer": [], "Options": ["arguments"]},
     "Own kernels": {
         "Kernel": ["queries", "word_terms", "context_terms", "similarity", "value", "learned"],
         "Hyperparameter": [],
@@ -45,7 +47,7 @@ def signature(name: str, function: ast.FunctionDef) -> str:
         if isinstance(argument, ast.arg):
             argument.annotation = None
     arguments = ast.unparse(function.args)
-    arguments = re.sub(r"^self(, )?", "", arguments)
+    arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
     line = f"{name}({arguments})"
     if len(line) > 100:
         line = f"{name}(\n    " + ",\n    ".join(split(arguments)) + ",\n)"

@@ -1,12 +1,17 @@
-"""README and docs/results.md say what the results say."""
+"""README and docs say what the results and the docstrings say; the site builds."""
 
 import re
+import runpy
+import subprocess
+import sys
 from collections import Counter
 
+import pytest
 import torch
 import yaml
 from fairseq_commands import USER_DIR
 
+import fairseq_kernels
 from fairseq_kernels.experiments import report
 
 ROOT = USER_DIR.parent
@@ -40,3 +45,19 @@ def test_tables():
     for page in ("results.md", "results-tables.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         assert report.put_into(text, report.load_chapters(ROOT / "results"))[0] == text
+
+
+def test_reference():
+    """python docs/api_reference.py >docs/api.md changes nothing, and every public name is in it."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "docs" / "api_reference.py"))["reference"]() == text
+    headings = re.findall(r"^### (\w+)$", text, re.M)
+    assert set(fairseq_kernels.__all__) - {"KERNELS"} <= set(headings)
+
+
+def test_site(tmp_path):
+    """Pages, links and anchors are there."""
+    pytest.importorskip("mkdocs", reason="the extra 'docs' has the site's packages")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
