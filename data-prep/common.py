@@ -1,17 +1,16 @@
-"""What the preparations share: errors of one line, checked text, files that are whole or absent, binarising."""
+"""What the preparations share: errors of one line, checked text, a folder that is whole or absent, binarising."""
 
 import gzip
 import hashlib
 import json
 import logging
 import os
-import shutil
 import sys
 import zlib
 from argparse import ArgumentTypeError
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
@@ -21,10 +20,9 @@ SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1_000_000  # bytes
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
 TEXT_RULES = (
-    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; gzip is unpacked. Refused, "
-    "before anything is written: other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old "
-    f"Mac line ends), lines above {LONGEST_LINE:,} bytes, and the words {' '.join(sorted(RESERVED))}, which fairseq "
-    "reserves."
+    "Text is UTF-8, a sentence a line, a byte order mark and Windows' line ends allowed; gzip is unpacked. Refused: "
+    "other encodings (UTF-16, Latin-1), NUL bytes, carriage returns within a line (old Mac line ends), lines above "
+    f"{LONGEST_LINE:,} bytes, and the words {' '.join(sorted(RESERVED))}, which fairseq reserves."
 )
 
 
@@ -42,7 +40,7 @@ def run(main, program):
     except OSError as error:
         message = f"{error.filename or 'reading or writing'}: {error.strerror or error}: mend that and call again"
     except KeyboardInterrupt:
-        print(f"{program}: interrupted: the same command goes on after the last finished stage", file=sys.stderr)
+        print(f"{program}: interrupted: nothing is left of it", file=sys.stderr)
         sys.exit(130)
     else:
         return
@@ -122,200 +120,59 @@ def words(line, place):
     return split
 
 
-@contextmanager
-def atomic_write(path):
-    """Text file that appears under its name only when the ``with`` block has ended well."""
-    part = Path(f"{path}.part")
-    try:
-        with open(part, "w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def write_lines(path, lines):
-    """The text file ``path``, a line each; it appears when it is whole."""
-    with atomic_write(path) as file:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def digest(*values):
-    """Hexadecimal SHA-256 of JSON-able values: equal inputs and options have equal digests."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+def prepare_folder(out, options, sources, make):
+    """What ``make(folder)`` returns of a new folder, which becomes ``out`` once it is whole.
 
-
-def stat_of(paths):
-    """``[path, bytes, modification time in ns]`` of every file: differs once one is changed."""
-    return [[str(Path(path).resolve()), (stat := os.stat(path)).st_size, stat.st_mtime_ns] for path in paths]
-
-
-class Stages:
-    """The output directory of a preparation and the stages that are finished in it.
-
-    A context manager, which holds a lock: two preparations cannot write to one directory. ``DIR/prepare.json`` holds
-    ``{stage: {key, files, result}}``.
+    ``out/prepare.json`` keeps that result, and a digest of options and sources: the same call again finds its folder.
 
     Args:
-        outputs: names of all that will be written there.
+        options: JSON-able; all that the folder depends on besides its sources.
         sources: the files that are read.
 
     Raises:
-        InputError: the directory can't be made or written to, another preparation works there, something is in the
-            place of an output that no preparation has made, or a source is.
+        InputError: ``out`` has something else in it.
     """
-
-    def __init__(self, path, outputs=(), sources=()):
-        from filelock import FileLock, Timeout
-
-        if not str(path):
-            raise InputError("--out is empty: give a directory")
-        self.out = Path(path)
-        self.new = not self.out.exists()
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            self.lock = FileLock(self.out / ".lock")
-            self.lock.acquire(timeout=0)
-        except Timeout:
-            raise InputError(f"--out {path}: another preparation is writing there: wait for it, or give another "
-                             "directory") from None
-        except (FileExistsError, NotADirectoryError):
-            raise InputError(f"--out {path}: is, or lies in, a file: give a directory") from None
-        except OSError as error:
-            raise InputError(f"--out {path}: cannot be written ({error.strerror}): give a directory you may write "
-                             "to") from None
-        try:
-            self.stages = self._recorded()
-            self._check_places(outputs, sources)
-        except InputError:
-            (self.out / ".lock").unlink()
-            self.lock.release()
-            raise
-
-    def _recorded(self):
-        """What ``prepare.json`` says of earlier preparations."""
-        try:
-            recorded = json.loads((self.out / "prepare.json").read_text(encoding="utf-8"))
-            for entry in recorded.values():
-                entry["key"], entry["files"].keys()
-            return recorded
-        except FileNotFoundError:
-            return {}
-        except (ValueError, LookupError, TypeError, AttributeError):  # another program's
-            raise self._foreign("prepare.json") from None
-
-    def _check_places(self, outputs, sources):
-        written = {"prepare.json", *outputs}
-        for source in sources:
-            if Path(source).resolve().is_relative_to(self.out.resolve()):
-                place = Path(source).resolve().relative_to(self.out.resolve()).parts[0]
-                if place.removesuffix(".part") in written:
-                    raise InputError(f"--out {self.out}: {source} is read, and would be overwritten: give another "
-                                     "directory")
-        made = {file for entry in self.stages.values() for file in entry["files"]}
-        for name in outputs:
-            there = self.out / name
-            if name in made:  # a file, or a directory whose stage was interrupted
-                continue
-            for file in (there, *there.rglob("*")):
-                if file.is_file() and str(file.relative_to(self.out)) not in made:
-                    raise self._foreign(file.relative_to(self.out))
-
-    def _foreign(self, name):
-        return InputError(f"--out {self.out}: {name} is there, and no preparation has made it: move it away, or give "
-                          "another directory")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, *_):
-        left = {path.name for path in self.out.iterdir()}
-        if kind and left <= {".lock", "prepare.json"}:  # refused before its first output
-            for name in sorted(left, reverse=True):  # .lock last: without it another preparation may begin
-                (self.out / name).unlink()
-            if self.new:
-                with suppress(OSError):  # another preparation begins there
-                    self.out.rmdir()
-        self.lock.release()  # not before: what another one writes would be deleted
-        if kind is OSError and error.filename is None:  # as where the disk is full
-            raise OSError(error.errno, error.strerror, str(self.out)) from error
-
-    def run(self, stage, key, outputs, make):
-        """The result of ``make()``, or that of an earlier call with this key if its output is still there.
-
-        Args:
-            key: JSON-able; all that the result depends on.
-            outputs: names of the files and directories that ``make`` writes.
-            make: function without arguments that returns any JSON value.
-        """
-        key = digest(key)
-        entry = self.stages.get(stage, {})
-        whole = all((self.out / name).exists() for name in outputs)  # older versions wrote fewer
-        if not whole or entry.get("key") != key or entry["files"] != self._sizes(outputs):
-            self.stages[stage] = {"key": None, "files": dict.fromkeys(outputs)}  # nothing half new passes for finished
-            self._write()
-            result = make()
-            self.stages[stage] = {"key": key, "files": self._sizes(outputs), "result": result}
-            self._write()
-        return self.stages[stage]["result"]
-
-    def _sizes(self, outputs):
-        paths = [file for name in outputs for file in (self.out / name, *(self.out / name).rglob("*"))]
-        return {str(path.relative_to(self.out)): path.stat().st_size for path in paths if path.is_file()}
-
-    def _write(self):
-        write_lines(self.out / "prepare.json", [json.dumps(self.stages, indent=1)])
+    if not str(out):
+        raise InputError("--out is empty: give a directory")
+    out = Path(out)
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
+    for path in sources:
+        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    record = out / "prepare.json"
+    if record.is_file() and f'"{digest.hexdigest()}"' in record.read_text(encoding="utf-8"):
+        return json.loads(record.read_text(encoding="utf-8"))["result"]
+    if out.exists() and not (out.is_dir() and not os.listdir(out)):
+        raise InputError(f"--out {out}: is there, made of other files or options: remove it, or give another directory")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as beside:
+        made = Path(beside, "made")
+        made.mkdir()
+        result = make(made)
+        content = {"key": digest.hexdigest(), "result": result}
+        write_lines(made / "prepare.json", [json.dumps(content, indent=1)])
+        made.rename(out)
+    return result
 
 
-def build_dictionary(paths, min_count=1, size=None, padding_factor=1):
-    """fairseq's dictionary of some text files, most frequent words first, and how many different words they have.
+def binarise(folder, *options):
+    """Make ``folder/data-bin`` of the texts in ``folder`` by fairseq-preprocess."""
+    from fairseq import options as fairseq_options
+    from fairseq_cli import preprocess
 
-    Args:
-        min_count: leave out words seen less often.
-        size: words at most, besides fairseq's four special symbols; None for any number.
-        padding_factor: fill up with unused entries to a multiple of this.
-    """
-    from fairseq.data import Dictionary
-    from fairseq.tokenizer import tokenize_line
-
-    dictionary = Dictionary()
-    for path in paths:
-        Dictionary.add_file_to_dictionary(str(path), dictionary, tokenize_line, num_workers=1)
-    types = len(dictionary) - dictionary.nspecial
-    dictionary.finalize(min_count, size + dictionary.nspecial if size else -1, padding_factor)
-    return dictionary, types
+    command = [str(option) for option in (*options, "--destdir", folder / "data-bin")]
+    preprocess.main(fairseq_options.get_preprocessing_parser().parse_args(command))
+    (folder / "data-bin" / "preprocess.log").unlink()
 
 
-def binarise(out, texts, dictionaries):
-    """Make ``out/data-bin`` as fairseq-preprocess does; it appears when it is whole, in place of an older one.
-
-    Args:
-        texts: ``{name in data-bin: (text file, key of its dictionary)}``.
-        dictionaries: ``{file name in data-bin: dictionary}``.
-
-    Returns:
-        ``{name: {lines, tokens, unknown}}``; tokens are words and line ends, unknown those that became ``<unk>``.
-    """
-    from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
-
+def counts(folder, name, dictionary):
+    """Lines, tokens (words and line ends) and unknown words of the binarised text ``folder/data-bin/NAME``."""
     from fairseq_kernels.word_counts import word_counts
 
-    part = out / "data-bin.part"
-    shutil.rmtree(part, ignore_errors=True)  # of a killed run
-    part.mkdir()
-    try:
-        statistics = {}
-        for name, (path, key) in progress(texts.items(), "binarising", unit="file"):
-            dictionary = dictionaries[key]
-            binarizer = VocabularyDatasetBinarizer(dictionary)
-            FileBinarizer.multiprocess_dataset(str(path), "mmap", binarizer, str(part / name), len(dictionary))
-            counts = word_counts(part / name, dictionary)
-            statistics[name] = {"lines": counts[dictionary.eos()], "tokens": counts.sum(),
-                                "unknown": counts[dictionary.unk()]}
-        for key, dictionary in dictionaries.items():
-            dictionary.save(str(part / key))
-        shutil.rmtree(out / "data-bin", ignore_errors=True)
-        part.rename(out / "data-bin")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return {name: {key: int(count) for key, count in row.items()} for name, row in statistics.items()}
+    occurrences = word_counts(folder / "data-bin" / name, dictionary)
+    return {"lines": int(occurrences[dictionary.eos()]), "tokens": int(occurrences.sum()),
+            "unknown": int(occurrences[dictionary.unk()])}

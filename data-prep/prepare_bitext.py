@@ -7,14 +7,10 @@ import codecs
 import io
 import os
 import re
-import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from importlib.metadata import version
 from itertools import chain
-from multiprocessing import active_children
 from pathlib import Path
 
 from common import (
@@ -23,16 +19,15 @@ from common import (
     CommandParser,
     InputError,
     Once,
-    Stages,
     binarise,
-    build_dictionary,
     check_file,
+    counts,
     given_path,
     positive_int,
+    prepare_folder,
     progress,
     read_lines,
     run,
-    stat_of,
     words,
     write_lines,
 )
@@ -42,9 +37,8 @@ POSITIONS = 1024  # subwords and the line end, which fairseq's transformers take
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
 OUTPUT = (
     "--out receives {train,valid,test}.LANG in subwords, code (the merges), {valid,test}.ref.LANG (the references of "
-    "detokenised BLEU: sacrebleu -lc where the text is lower case), data-bin/ and prepare.json, the record of what is "
-    "done: the same command run again does only what is missing. fairseq-generate takes --remove-bpe (after --bpe "
-    "sentencepiece: --remove-bpe sentencepiece)."
+    "detokenised BLEU: sacrebleu -lc where the text is lower case), data-bin/ and prepare.json. The same command again "
+    "finds them. fairseq-generate takes --remove-bpe (after --bpe sentencepiece: --remove-bpe sentencepiece)."
 )
 
 
@@ -74,8 +68,6 @@ def check_parallel(lines, name):
 
 def read(paths, args):
     """The corpus in ``{(split, language): path}``, as ``prepare`` takes it."""
-    for path in filter(None, (args.dict_source, args.dict_target)):
-        load_dictionary(path)  # an error in it is told before any long work
     corpus, references = {}, {}
     for split in SPLITS:
         lines = {language: list(read_lines(paths[split, language])) for language in languages(args)}
@@ -101,41 +93,22 @@ def languages(args):
     return sorted((args.source_lang, args.target_lang))
 
 
-def in_processes(function, arguments, workers, label):
-    """``[function(argument) for argument in arguments]``, over ``workers`` processes; ``function`` must pickle."""
-    pool = ProcessPoolExecutor(workers, initializer=set_function, initargs=(function,))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # for the processes, too: this one answers Ctrl-C
-    try:
-        try:  # not by pool.map: what it cancels on Ctrl-C makes the pool print a traceback
-            futures = [pool.submit(call, arguments[start:start + 500]) for start in range(0, len(arguments), 500)]
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        results = chain.from_iterable(future.result() for future in futures)
-        return list(progress(results, label, total=len(arguments)))
-    except BrokenProcessPool:
-        fewer = f", or give --workers {workers // 2}" if workers > 1 else ""
-        raise InputError(f"{label}: a process was killed, probably as memory ran out: free memory{fewer}; the "
-                         "same command goes on after the last finished stage") from None
-    finally:
-        for process in active_children():  # after Ctrl-C they would go on
-            process.terminate()
-        pool.shutdown()
-
-
 def set_function(function):
     global worker_function
     worker_function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process answers Ctrl-C
 
 
-def call(arguments):
-    return list(map(worker_function, arguments))
+def call(line):
+    return worker_function(line)
 
 
 def parallel(function, lines, workers, label):
     """``[function(line) for line in lines]``, over ``workers`` processes, or with one in this process."""
     if workers == 1:
         return list(map(function, progress(lines, label)))
-    return in_processes(function, lines, workers, label)
+    with ProcessPoolExecutor(workers, initializer=set_function, initargs=(function,)) as pool:
+        return list(progress(pool.map(call, lines, chunksize=500), label, total=len(lines)))
 
 
 def tokenise(lines, language, args, name):
@@ -191,21 +164,17 @@ def learn_sentencepiece(lines, pieces):
 
     Without sentencepiece's normalisation: joined again, the pieces are the tokens as they were.
     """
-    try:  # Ctrl-C could not stop its C++ code in this process
-        return in_processes(partial(train_sentencepiece, list(lines)), [pieces], 1, "learning BPE")[0]
-    except RuntimeError as error:
-        raise InputError(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text "
-                         f"({error})") from None
-
-
-def train_sentencepiece(lines, pieces):
     import sentencepiece
 
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
-        character_coverage=1.0, normalization_rule_name="identity", minloglevel=2,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
+            character_coverage=1.0, normalization_rule_name="identity", minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise InputError(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text "
+                         f"({error})") from None
     return model.getvalue()
 
 
@@ -214,28 +183,13 @@ def encode(model, line):
 
 
 def segmenter(bpe, code):
-    """The function that segments a tokenised line by ``code``, the bytes that the learner returned.
-
-    Raises:
-        ValueError: these bytes are something else.
-    """
+    """The function that segments a tokenised line by ``code``, the bytes that the learner returned."""
     import sentencepiece
     from subword_nmt.apply_bpe import BPE
 
-    if not code:
-        raise ValueError("it is empty")
     if bpe == "sentencepiece":
-        try:
-            return partial(encode, sentencepiece.SentencePieceProcessor(model_proto=code))
-        except RuntimeError:
-            raise ValueError("no model of sentencepiece") from None
-    lines = code.decode().rstrip("\n").split("\n")
-    if len(lines) == 1 and lines[0].startswith("#version:"):
-        raise ValueError("it has no merges")
-    for number, line in enumerate(lines, start=1):
-        if len(line.split(" ")) != 2:  # as the "#version: 0.2" above them
-            raise ValueError(f"line {number} isn't a merge of two subwords but {line[:40]!r}")
-    return BPE(io.StringIO("\n".join(lines) + "\n")).process_line
+        return partial(encode, sentencepiece.SentencePieceProcessor(model_proto=code))
+    return BPE(io.StringIO(code.decode())).process_line
 
 
 def read_code(path):
@@ -275,11 +229,11 @@ def with_languages(args):
 
 
 def prepare(args, inputs, read_corpus):
-    """Make subword text, references and data-bin in ``args.out``, where they are missing, and print their counts.
+    """Make ``args.out`` with subword text, references and data-bin, and print their counts.
 
     Args:
         args: parsed options of ``argument_parser``, with ``source_lang`` and ``target_lang``.
-        inputs: files that the corpus is read from: after a change in one, every stage runs again.
+        inputs: files that the corpus is read from.
         read_corpus: function without arguments, called only where its result is needed. Returns ``{split: {language:
             tokenised lines}}``, the references of valid and test in the same form, and how many training pairs cleaning
             dropped.
@@ -287,73 +241,60 @@ def prepare(args, inputs, read_corpus):
     Returns:
         ``{split: pairs}``.
     """
-    pair = languages(args)
-    given = args.code, args.dict_source, args.dict_target
-    tools = [version("sacremoses"), version(args.bpe)]
-    files = [stat_of(inputs), *(path and stat_of([path]) for path in given)]
-    key = [files, args.bpe, tools, args.bpe_merges, args.tokenized, args.lower, args.max_ratio]
-    direction = [args.source_lang, args.target_lang, args.joined_dictionary]
-    outputs = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in pair]
-    with Stages(args.out, ["code", *outputs, "data-bin"], [*inputs, *filter(None, given)]) as stages:
-        dropped = stages.run("text", key, ["code", *outputs], lambda: write_text(stages, key, args, *read_corpus()))
-        result = stages.run("data-bin", key + direction, ["data-bin"], lambda: write_data_bin(stages.out, args))
-    report(result, dropped)
-    print(f"ready: {stages.out / 'data-bin'}")
-    return {split: result["splits"][f"{split}.{pair[0]}"]["lines"] for split in SPLITS}
+    def make(folder):
+        corpus, references, dropped = read_corpus()
+        write_text(folder, args, corpus, references)
+        return {**write_data_bin(folder, args), "dropped": dropped}
+
+    given = filter(None, (args.code, args.dict_source, args.dict_target))
+    options = {name: value for name, value in vars(args).items() if name not in ("out", "workers")}
+    result = prepare_folder(args.out, options, [*inputs, *given], make)
+    report(result)
+    print(f"ready: {Path(args.out) / 'data-bin'}")
+    return {split: result["splits"][f"{split}.{args.source_lang}"]["lines"] for split in SPLITS}
 
 
-def write_text(stages, key, args, corpus, references, dropped):
-    """Write the subwords of ``corpus``, which the merges are learned from unless they are given; arguments as
-    ``prepare`` has them. Returns ``dropped``."""
-    out = stages.out
+def write_text(folder, args, corpus, references):
+    """Write the subwords of ``corpus`` and the references; arguments as ``prepare`` has them. The merges are those that
+    are given, or learned from the training text of both languages."""
     for split in SPLITS:
         check_parallel(corpus[split], split)
-    stages.run("code", key, ["code"], lambda: write_code(out, args, corpus["train"]))
-    segment = segmenter(args.bpe, (out / "code").read_bytes())
-    shutil.rmtree(out / "data-bin", ignore_errors=True)  # no data-bin of other text stays
+    code = read_code(args.code) if args.code else LEARNERS[args.bpe](
+        chain.from_iterable(corpus["train"].values()), args.bpe_merges or 10_000)
+    (folder / "code").write_bytes(code)
+    segment = segmenter(args.bpe, code)
     for split, texts in corpus.items():
         for language, lines in texts.items():
-            lines = parallel(segment, lines, args.workers, f"segmenting {split}.{language}")
-            write_lines(out / f"{split}.{language}", lines)
+            write_lines(folder / f"{split}.{language}",
+                        parallel(segment, lines, args.workers, f"segmenting {split}.{language}"))
     for split, texts in references.items():
         for language, lines in texts.items():
-            write_lines(out / f"{split}.ref.{language}", (" ".join(line.split()) for line in lines))
-    return dropped
+            write_lines(folder / f"{split}.ref.{language}", (" ".join(line.split()) for line in lines))
 
 
-def write_code(out, args, train):
-    """Write the merges that are given, or those learned from the training text of both languages."""
-    if args.code:
-        code = read_code(args.code)
-    else:
-        code = LEARNERS[args.bpe](chain.from_iterable(train.values()), args.bpe_merges or 10_000)
-    part = out / "code.part"
-    part.write_bytes(code)
-    part.replace(out / "code")
-
-
-def write_data_bin(out, args):
+def write_data_bin(folder, args):
     """Write ``data-bin``.
 
     Returns:
-        The counts of each text, as ``binarise`` gives them, and the sizes of the dictionaries.
+        The counts of each text, the sizes of the dictionaries, and the lines of valid and test that are too long.
     """
-    train = {language: [out / f"train.{language}"] for language in languages(args)}
-    if args.joined_dictionary:
-        train = dict.fromkeys(train, [path for paths in train.values() for path in paths])
-    given = {args.source_lang: args.dict_source, args.target_lang: args.dict_target}
-    dictionaries = {f"dict.{language}.txt": load_dictionary(given[language]) if given[language]
-                    else build_dictionary(paths, padding_factor=8)[0] for language, paths in train.items()}
-    pair = f"{args.source_lang}-{args.target_lang}"
-    texts = {f"{split}.{pair}.{language}": (out / f"{split}.{language}", f"dict.{language}.txt")
-             for split in SPLITS for language in train}
-    counts = binarise(out, texts, dictionaries)
-    sizes = {name: (len(dictionary) - dictionary.nspecial, sum(word.startswith("madeupword") for word in
-                                                               dictionary.symbols))
-             for name, dictionary in dictionaries.items()}
-    lengths = {path.name: longest(path) for split in ("valid", "test") for path in
-               (out / f"{split}.{language}" for language in train)}
-    return {"splits": {name.replace(f".{pair}", ""): row for name, row in counts.items()}, "dictionaries": sizes,
+    from fairseq.data import Dictionary
+
+    pair = args.source_lang, args.target_lang
+    given = [word for option, path in (("--srcdict", args.dict_source), ("--tgtdict", args.dict_target)) if path
+             for word in (option, path)]
+    texts = [word for split in SPLITS for word in (f"--{split}pref", folder / split)]
+    joined = ["--joined-dictionary"] if args.joined_dictionary else []
+    binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
+    dictionaries = {language: Dictionary.load(str(folder / "data-bin" / f"dict.{language}.txt"))
+                    for language in sorted(pair)}
+    splits = {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
+              for split in SPLITS for language, dictionary in dictionaries.items()}
+    sizes = {f"dict.{language}.txt": (len(dictionary) - dictionary.nspecial,
+                                      sum(word.startswith("madeupword") for word in dictionary.symbols))
+             for language, dictionary in dictionaries.items()}
+    lengths = {name: longest(folder / name) for name in splits if not name.startswith("train")}
+    return {"splits": splits, "dictionaries": sizes,
             "long": {name: length for name, length in lengths.items() if length >= POSITIONS}}
 
 
@@ -363,30 +304,13 @@ def longest(path):
         return max(len(line.split()) for line in lines)
 
 
-def load_dictionary(path):
-    """fairseq's dictionary in a file.
-
-    Raises:
-        InputError: it is something else.
-    """
-    from fairseq.data import Dictionary
-
-    try:
-        dictionary = Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises a plain one for text that isn't UTF-8
-        raise InputError(f"{path}: not a dictionary of fairseq's: {error}") from None
-    if len(dictionary) == dictionary.nspecial:
-        raise InputError(f"{path}: a dictionary without words: give one with WORD COUNT a line")
-    return dictionary
-
-
-def report(result, dropped):
+def report(result):
     """Print the counts."""
     for name, row in result["splits"].items():
         subwords = row["tokens"] - row["lines"]
         print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
-    print(f"dropped by cleaning: {dropped:,} training pairs")
-    for name, length in result.get("long", {}).items():
+    print(f"dropped by cleaning: {result['dropped']:,} training pairs")
+    for name, length in result["long"].items():
         print(f"note: {name} has a line of {length:,} subwords, and models take {POSITIONS - 1:,}: shorten it, or "
               f"train and evaluate with --max-source-positions {length + 1} --max-target-positions {length + 1}")
     for name, (size, padding) in result["dictionaries"].items():
@@ -437,12 +361,6 @@ def check_options(args):
                          ("--dict-target", args.dict_target)):
         if path:
             check_file(path, option)
-    if args.code:
-        try:
-            segmenter(args.bpe, read_code(args.code))
-        except ValueError as error:
-            raise InputError(f"--code {args.code}: not merges of {args.bpe}: {error}: give a file that it made, or "
-                             "leave --code out to learn merges") from None
 
 
 if __name__ == "__main__":

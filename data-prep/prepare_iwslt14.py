@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, Stages, check_file, checked_lines, given_path, run
+from common import InputError, check_file, checked_lines, given_path, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -29,6 +29,7 @@ TEST = [
 ]
 PAIRS = {"train": 160_239, "valid": 7_283, "test": 6_750}  # what the public archive gives
 VALID_EVERY = 23
+LARGEST_MEMBER = 100 << 20  # bytes; the training files have 20 MB
 
 META = ("<url>", "<talkid>", "<keywords>")
 TAG = re.compile("</?(?:title|description)>")
@@ -39,7 +40,7 @@ LANGUAGES = ("de", "en")
 
 
 def members(path):
-    """The files of the archive that the recipe needs, as ``{name: bytes}``; all of the archive is read.
+    """The lines of the archive's files that the recipe needs, ``{name: lines}``; the archive is read to its end.
 
     Raises:
         InputError: the archive is truncated, damaged (its checksum covers all of it), or another one.
@@ -52,6 +53,8 @@ def members(path):
                 for member in archive:
                     name = Path(member.name).name
                     if name in wanted and member.isfile():
+                        if member.size > LARGEST_MEMBER:
+                            raise InputError(f"{path}: {name} has {member.size:,} bytes: this is another archive")
                         files[name] = archive.extractfile(member).read()
             while file.read(1 << 20):  # to the checksum that ends the gzip data
                 pass
@@ -59,7 +62,9 @@ def members(path):
         raise InputError(f"{path}: no gzipped tar archive, or not all of it ({error}): get {URL} again") from None
     if missing := sorted(wanted - files.keys()):
         raise InputError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
-    return files
+    # tokenizer.perl takes a carriage return for a space
+    return {name: list(checked_lines(io.BytesIO(text.replace(b"\r", b" ")), f"{path}:{name}"))
+            for name, text in files.items()}
 
 
 def download(url, path):
@@ -101,15 +106,11 @@ def read(path, args):
     """The corpus as ``bitext.prepare`` takes it."""
     files = members(path)
 
-    def lines(name):
-        # tokenizer.perl takes a carriage return for a space
-        return list(checked_lines(io.BytesIO(files[name].replace(b"\r", b" ")), f"{path}:{name}"))
-
-    train = {language: train_lines(lines(TRAIN.format(language))) for language in LANGUAGES}
+    train = {language: train_lines(files[TRAIN.format(language)]) for language in LANGUAGES}
     bitext.check_parallel(train, f"{path}: {TRAIN.format('*')}")
     test = {language: [] for language in LANGUAGES}
     for name in TEST:
-        segments = {language: test_lines(lines(name.format(language))) for language in LANGUAGES}
+        segments = {language: test_lines(files[name.format(language)]) for language in LANGUAGES}
         bitext.check_parallel(segments, f"{path}: {name.format('*')}")
         for language in LANGUAGES:
             test[language] += segments[language]
@@ -127,16 +128,16 @@ def read(path, args):
 def main():
     parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
     parser.add_argument("--archive", type=given_path, metavar="FILE",
-                        help="de-en.tgz (default: de-en.tgz in --out, downloaded where it is not there)")
+                        help="de-en.tgz (default: OUT.de-en.tgz, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
     bitext.add_source(parser)
     args = bitext.with_languages(parser.parse_args())
     if args.archive:
         check_file(args.archive, "--archive", ": give de-en.tgz, or leave --archive out to download it")
-    archive = args.archive or Path(args.out, "de-en.tgz")
+    archive = args.archive or Path(f"{args.out}.de-en.tgz")
     if not archive.exists():
-        with Stages(args.out):
-            download(args.url, archive)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        download(args.url, archive)
     pairs = bitext.prepare(args, [archive], lambda: read(archive, args))
     if pairs != PAIRS:
         expected = " / ".join(f"{count:,}" for count in PAIRS.values())

@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import SPLITS, InputError, Once, check_file, given_path, positive_int, progress, read_lines, run, stat_of
+from common import SPLITS, InputError, Once, check_file, given_path, positive_int, progress, read_lines, run
 from prepare_text import argument_parser, prepare
 
 LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
@@ -259,15 +259,17 @@ def directory(option, path):
 
 
 def find_files(directory, pattern, skip_directories=()):
-    """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``."""
-    files, visited = [], set()
-    for parent, children, names in os.walk(directory, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in visited:  # a link back up, or a second way to the same directory
-            children[:] = []
-            continue
-        visited.add(real)
-        children[:] = sorted(child for child in children if child not in skip_directories)
+    """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``.
+
+    Raises:
+        OSError: a folder can't be read.
+    """
+    def fail(error):
+        raise error
+
+    files = []
+    for parent, children, names in os.walk(directory, onerror=fail, followlinks=True):
+        children[:] = [child for child in children if child not in skip_directories]
         files += [Path(parent, name) for name in names if pattern.fullmatch(name)]
     return sorted(files)
 
@@ -328,8 +330,9 @@ def swda(path):
 
 def swda_files(root, name):
     """The files of one split: those in ``name/``, else ``name_set.txt``, else the older ``name_text.txt``."""
+    names = os.listdir(root / name) if (root / name).is_dir() else []
     # beside 2005.txt, older checkouts have 2005_text.txt, the same without speaker and act
-    files = sorted(file for file in (root / name).glob("[!.]*.txt") if not file.stem.endswith("_text"))
+    files = [root / name / file for file in sorted(names) if re.fullmatch(r"[^.].*(?<!_text)\.txt", file)]
     return files or [file for kind in ("set", "text") if (file := root / f"{name}_{kind}.txt").is_file()][:1]
 
 
@@ -389,12 +392,13 @@ def hold_out(transcripts, sizes):
 
 
 def normalised(transcripts, skipped):
-    """Yield ``(split, utterance)`` of all transcripts, as ``prepare`` takes them; ``skipped`` as ``utterances``."""
+    """Yield ``(split, conversation, utterance)`` of all transcripts, as ``prepare`` takes them; ``skipped`` as
+    ``utterances``."""
     size = sum(transcript.path.stat().st_size for transcript in transcripts)
     with progress(label="normalising", total=size, unit="B", unit_scale=True) as bar:
         for transcript in transcripts:
             for words in utterances(transcript, skipped):
-                yield transcript.split, words
+                yield transcript.split, transcript.conversation, words
             bar.update(transcript.path.stat().st_size)
 
 
@@ -431,10 +435,9 @@ def main():
     args = parse_arguments()
     transcripts = collect(args)
     skipped = Counter() if args.skip_bad_lines else None
-    rules = Path(__file__).read_text(encoding="utf-8")
     sources = [transcript.path for transcript in transcripts]
-    files = [transcript._asdict() for transcript in transcripts], stat_of(sources)
-    prepare(args, sources, [files, rules, args.skip_bad_lines], lambda: normalised(transcripts, skipped), skipped)
+    options = [transcript._asdict() for transcript in transcripts], RULES, COMMON_RULES, SPELLING, args.skip_bad_lines
+    prepare(args, sources, options, lambda: normalised(transcripts, skipped), skipped)
 
 
 if __name__ == "__main__":

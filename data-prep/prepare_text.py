@@ -3,9 +3,9 @@
 The recipes of single corpora (prepare_ptb, prepare_wikitext, prepare_swb) call ``prepare`` with text of their own.
 """
 
-import os
-import shutil
+from collections import Counter
 from contextlib import ExitStack
+from itertools import chain, repeat
 from pathlib import Path
 
 from common import (
@@ -14,23 +14,22 @@ from common import (
     CommandParser,
     InputError,
     Once,
-    Stages,
-    atomic_write,
     binarise,
-    build_dictionary,
     check_file,
+    counts,
     given_path,
     positive_int,
+    prepare_folder,
     progress,
     read_lines,
     run,
-    stat_of,
     words,
+    write_lines,
 )
 
 OUTPUT = ("--out receives train.txt, valid.txt, test.txt, dict.txt, data-bin/ (for fairseq-train --task "
-          "language_modeling) and prepare.json, the record of what is done: the same command run again does only what "
-          "is missing.")
+          "language_modeling), SPLIT.parts where the conversations of a split are known (the number of lines of each), "
+          "and prepare.json. The same command again finds them.")
 
 
 def argument_parser(program, description, vocab_size=None, min_count=1):
@@ -45,66 +44,74 @@ def argument_parser(program, description, vocab_size=None, min_count=1):
     return parser
 
 
-def prepare(args, sources, key, utterances, skipped=None):
-    """Make the text, the dictionary and ``data-bin`` in ``args.out``, where they are missing, and print their counts.
+def prepare(args, sources, options, utterances, skipped=None):
+    """Make ``args.out`` with text, dictionary and ``data-bin``, and print their counts.
 
     Args:
         args: parsed options of ``argument_parser``.
         sources: the files that the text is read from.
-        key: JSON-able; all that the text depends on.
-        utterances: function without arguments that yields ``(split, line)``, words separated by white space.
-        skipped: a dictionary to which it adds the lines that it leaves out, by file; a later call prints them, too.
+        options: JSON-able; all that the text depends on besides them.
+        utterances: function without arguments that yields ``(split, conversation or None, line)``; conversations are
+            whole, one after the other.
+        skipped: a dictionary to which it adds the lines that it leaves out, by file; they are printed.
 
     Returns:
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
-    names = [f"{split}.txt" for split in SPLITS]
-    with Stages(args.out, [*names, "dict.txt", "data-bin"], sources) as stages:
-        skipped = stages.run("text", key, names, lambda: write_text(stages.out, utterances()) or skipped)
-        result = stages.run("data-bin", [key, args.vocab_size, args.min_count], ["dict.txt", "data-bin"],
-                            lambda: write_data_bin(stages.out, args.vocab_size, args.min_count))
+    def make(folder):
+        types = write_text(folder, utterances())
+        return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types, "skipped": skipped}
+
+    result = prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
     report(result)
-    if skipped:
+    if skipped := result["skipped"]:
         print(f"skipped: {sum(skipped.values()):,} lines of another form in {len(skipped):,} files, the first of them "
               f"{next(iter(skipped))}")
-    print(f"ready: {stages.out / 'data-bin'}")
+    print(f"ready: {Path(args.out) / 'data-bin'}")
     return result["splits"], result["vocabulary"]
 
 
-def write_text(out, utterances):
-    """Write ``{split}.txt`` of ``(split, line)``; older files stay until the new ones are complete."""
+def write_text(folder, utterances):
+    """Write ``SPLIT.txt`` and ``SPLIT.parts``; returns how many different words the training text has."""
+    types, filled, lengths = set(), set(), {split: Counter() for split in SPLITS}
     with ExitStack() as stack:
-        files = {split: stack.enter_context(atomic_write(out / f"{split}.txt")) for split in SPLITS}
-        filled = set()
-        for split, line in utterances:
+        files = {split: stack.enter_context(open(folder / f"{split}.txt", "w", encoding="utf-8", newline="\n"))
+                 for split in SPLITS}
+        for split, conversation, line in utterances:
             files[split].write(line + "\n")
+            lengths[split][conversation] += 1
             if line:
                 filled.add(split)
-        for split in SPLITS:
-            if split not in filled:
-                raise InputError(f"the {split} text has no words: give files with text")
-        shutil.rmtree(out / "data-bin", ignore_errors=True)  # no data-bin of other text stays
+            if split == "train":
+                types.update(line.split())
+    for split in SPLITS:
+        if split not in filled:
+            raise InputError(f"the {split} text has no words: give files with text")
+        if None not in lengths[split] and len(lengths[split]) > 1:
+            write_lines(folder / f"{split}.parts", lengths[split].values())
+    return len(types - {"<unk>"})
 
 
-def write_data_bin(out, size, min_count):
+def write_data_bin(folder, size, min_count):
     """Write ``dict.txt`` and ``data-bin``.
 
     Returns:
-        The counts of each split with its unigram perplexity, words in the vocabulary, types of the training text.
+        The counts of each split with its unigram perplexity, and the words in the vocabulary.
     """
+    from fairseq.data import Dictionary
+
     from fairseq_kernels.word_counts import unigram_perplexities
 
-    dictionary, types = build_dictionary([out / "train.txt"], min_count, size)
-    vocabulary = len(dictionary) - dictionary.nspecial
-    if not vocabulary:
+    texts = [word for split in SPLITS for word in (f"--{split}pref", folder / f"{split}.txt")]
+    limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
+    binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
+    (folder / "dict.txt").write_bytes((folder / "data-bin" / "dict.txt").read_bytes())
+    if not (folder / "dict.txt").read_bytes():
         raise InputError(f"no word is seen {min_count} times in training: lower --min-count")
-    texts = {split: (out / f"{split}.txt", "dict.txt") for split in SPLITS}
-    splits = binarise(out, texts, {"dict.txt": dictionary})
-    shutil.copyfile(out / "data-bin" / "dict.txt", out / "dict.txt.part")
-    os.replace(out / "dict.txt.part", out / "dict.txt")
-    for split, perplexity in unigram_perplexities(out / "data-bin").items():
-        splits[split]["perplexity"] = perplexity
-    return {"splits": splits, "vocabulary": vocabulary, "types": types}
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    perplexities = unigram_perplexities(folder / "data-bin")
+    splits = {split: {**counts(folder, split, dictionary), "perplexity": perplexities[split]} for split in SPLITS}
+    return {"splits": splits, "vocabulary": len(dictionary) - dictionary.nspecial}
 
 
 def report(result):
@@ -123,21 +130,36 @@ def report(result):
 
 
 def lines_of(paths, lower=False):
-    """Yield ``(split, line)`` of text files, ``{split: path}``, as ``prepare`` takes them."""
+    """Yield ``(split, conversation, line)`` of text files, ``{split: path}``, as ``prepare`` takes them."""
     size = sum(Path(path).stat().st_size for path in paths.values())
     with progress(label="reading", total=size, unit="B", unit_scale=True) as bar:
         for split, path in paths.items():
-            for number, line in enumerate(read_lines(path), start=1):
+            parts = parts_of(path)
+            conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
+            number = 0
+            for number, (line, conversation) in enumerate(zip(read_lines(path), chain(conversations, repeat(-1))), 1):
                 bar.update(len(line))
                 line = line.lower() if lower else line
-                yield split, " ".join(words(line, f"{path}:{number}"))
+                yield split, conversation, " ".join(words(line, f"{path}:{number}"))
+            if parts and sum(parts) != number:
+                raise InputError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
+
+
+def parts_of(path):
+    """The numbers of lines of a text's conversations, from the file beside it that ends in .parts; none without one."""
+    path = Path(path).with_suffix(".parts")
+    try:
+        return list(map(int, read_lines(path))) if path.is_file() else []
+    except ValueError:
+        raise InputError(f"{path}: give the number of lines of a conversation a line") from None
 
 
 def prepare_files(args, paths):
     """``prepare`` of text files, ``{split: path}``; ``args.lower`` makes them lower case."""
     for path in paths.values():
         check_file(path)
-    return prepare(args, paths.values(), [stat_of(paths.values()), args.lower], lambda: lines_of(paths, args.lower))
+    parts = {split: parts_of(path) for split, path in paths.items()}
+    return prepare(args, paths.values(), [args.lower, parts], lambda: lines_of(paths, args.lower))
 
 
 def add_lower(parser):
@@ -165,20 +187,21 @@ def prepare_corpus(program, description, names, known):
         paths[split] = there[0]
     splits, vocabulary = prepare_files(args, paths)
     tokens = {split: splits[split]["tokens"] for split in SPLITS}
-    for edition, counts in known.items():
-        if counts == (tokens, vocabulary + 2):
+    for edition, published in known.items():
+        if published == (tokens, vocabulary + 2):
             print(f"these are the counts of {edition} as published")
             return
-    published = "; ".join(f"{edition}: {' + '.join(f'{count:,}' for count in counts.values())} tokens, V = {size:,}"
-                          for edition, (counts, size) in known.items())
-    print(f"note: another edition, or options that change it; published are, with line ends, {published}")
+    figures = "; ".join(f"{edition}: {' + '.join(f'{count:,}' for count in tokens.values())} tokens, V = {size:,}"
+                        for edition, (tokens, size) in known.items())
+    print(f"note: another edition, or options that change it; published are, with line ends, {figures}")
 
 
 def main():
     parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
         parser.add_argument(f"--{split}", required=True, type=given_path, metavar="FILE", action=Once,
-                            help=f"{split} text, a sentence a line; blank lines stay, as line ends alone")
+                            help=f"{split} text, a sentence a line; blank lines stay, as line ends alone; where FILE "
+                            "has a neighbour with the end .parts, that has the number of lines of each conversation")
     add_lower(parser)
     args = parser.parse_args()
     prepare_files(args, {split: getattr(args, split) for split in SPLITS})

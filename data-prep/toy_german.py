@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import SPLITS, Stages, run, write_lines
+from common import prepare_folder, run, write_lines
 
 PAIR = Namespace(source_lang="de", target_lang="en", joined_dictionary=False, dict_source=None, dict_target=None)
 SIZES = {"train": 12000, "valid": 500, "test": 500}  # sentence pairs
@@ -171,14 +171,16 @@ def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    key = Path(__file__).read_text(encoding="utf-8")
-    names = [f"{name}.{language}" for name in (*SPLITS, "valid.ref", "test.ref") for language in ("de", "en")]
-    with Stages(sys.argv[1], [*names, "entropy.json", "data-bin"]) as stages:
-        figures = stages.run("text", key, [*names, "entropy.json"], lambda: write_text(stages.out))
-        stages.run("data-bin", key, ["data-bin"], lambda: bitext.write_data_bin(stages.out, PAIR))
+    def make(folder):
+        figures = write_text(folder)
+        bitext.write_data_bin(folder, PAIR)
+        return figures
+
+    out = Path(sys.argv[1])
+    figures = prepare_folder(out, "toy_german", [__file__], make)
     print("best possible perplexity of an English token, given the German sentence: "
           + ", ".join(f"{value:.4f} ({name})" for name, value in figures.items()))
-    print(f"ready: {stages.out / 'data-bin'}")
+    print(f"ready: {out / 'data-bin'}")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ train_and_evaluate 3xlin,log --kernels 3xlin,log --pi-variance-weight 0.1
 
 # unigram SPLIT: its perplexity, as prepare-swb.sh has noted it
 unigram() {
-    "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["data-bin"]["result"]["splits"][sys.argv[2]]["perplexity"])' \
+    "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))["result"]["splits"][sys.argv[2]]["perplexity"])' \
         "$out/lm/prepare.json" "$1"
 }
 logs=()

@@ -1,9 +1,5 @@
-"""What the tests of data-prep/ share: its modules, runs of them in this process, killed runs."""
+"""What the tests of data-prep/ share: its modules, and runs of them in this process."""
 
-import multiprocessing
-import os
-import shutil
-import signal
 import sys
 from contextlib import redirect_stderr
 from io import StringIO
@@ -23,6 +19,7 @@ import prepare_ptb as ptb  # noqa: E402, F401
 import prepare_swb as swb  # noqa: E402, F401
 import prepare_text as text  # noqa: E402, F401
 import prepare_wikitext as wikitext  # noqa: E402, F401
+import python_topics as topics  # noqa: E402, F401
 import toy_german as toy  # noqa: E402, F401
 
 
@@ -63,49 +60,6 @@ def lines_of(path):
 
 
 def tree(folder):
-    """``{name: content}`` of all files of an output directory, without the lock."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    """``{name: content}`` of all files of an output directory."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def killed_at(step, module, *arguments):
-    """Run a preparation in a child process that kills itself before its ``step``-th change of a file name.
-
-    Returns:
-        Whether it was killed; False where there are fewer steps.
-    """
-    child = multiprocessing.get_context("fork").Process(target=run_until, args=(step, module, arguments))
-    child.start()
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode != 0
-
-
-def run_until(step, module, arguments):
-    steps = iter(range(step, -1, -1))
-
-    def counted(function):
-        def call_or_die(*positional, **named):
-            if next(steps, None) == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*positional, **named)
-
-        return call_or_die
-
-    os.replace, os.rename, shutil.rmtree = map(counted, (os.replace, os.rename, shutil.rmtree))
-    sys.argv = [module.__name__, *map(str, arguments)]
-    module.main()
-
-
-def check_kills(module, arguments, older, expected, out):
-    """SIGKILL before every single step, over an older output directory: the next run makes the expected files."""
-    step = 0
-    while True:
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(older, out)
-        killed = killed_at(step, module, *arguments, "--out", out)
-        assert not killed_at(10_000, module, *arguments, "--out", out)
-        assert tree(out) == expected, f"killed before step {step}"
-        if not killed:
-            return step
-        step += 1

@@ -1,36 +1,18 @@
-"""data-prep/prepare-bitext.sh and the recipes on it: tokens, cleaning, subwords, archives, downloads, interruptions."""
+"""data-prep/prepare-bitext.sh and the recipes on it: tokens, cleaning, subwords, archives, downloads."""
 
 import gzip
 import io
-import json
-import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tarfile
 import threading
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 
 import pytest
-from preparations import (
-    DATA_PREP,
-    bitext,
-    call,
-    check_kills,
-    common,
-    error_of,
-    iwslt14,
-    lines_of,
-    moses,
-    multi30k,
-    once,
-    tree,
-    write,
-)
+from preparations import bitext, call, common, error_of, iwslt14, lines_of, moses, multi30k, tree, write
 
 LANGUAGES = ("de", "en")
 
@@ -184,12 +166,22 @@ def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
 
 def test_lines_longer_than_models_take(monkeypatch, sources, tmp_path, capsys):
     """Of the development and test sets, from which nothing is dropped; 1,023 subwords and the line end fit."""
-    for language, words in (("de", 1023), ("en", 1200)):
-        line = " ".join(["."] * words)
-        write(tmp_path / "raw" / f"valid.{language}", f"{line}\n")
+    for language, words in (("de", 1023), ("en", 1024)):
+        write(tmp_path / "raw" / f"valid.{language}", " ".join(["."] * words) + "\n")
     prepared(monkeypatch, sources, tmp_path / "out", "--tokenized")
     noted = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
-    assert len(noted) == 1 and noted[0].startswith("note: valid.en has a line of 1,200 subwords, and models take 1,023")
+    assert len(noted) == 1 and noted[0].startswith("note: valid.en has a line of 1,024 subwords, and models take 1,023")
+
+
+def test_held_out_text_reaches_neither_merges_nor_dictionaries(monkeypatch, sources, tmp_path):
+    """Other development and test sets change no byte of what training reads."""
+    first = prepared(monkeypatch, sources, tmp_path / "first")
+    for split, language in product(("valid", "test"), LANGUAGES):
+        write(tmp_path / "raw" / f"{split}.{language}", "Zebras zebra zebras zzz.\n" * 50)
+    second = prepared(monkeypatch, sources, tmp_path / "second")
+    same = {name for name in first if first[name] == second[name]}
+    assert same == {name for name in first if not re.match(r"(data-bin/)?(valid|test)\.|prepare", name)}
+    assert {"code", "data-bin/dict.de.txt", "data-bin/train.de-en.en.bin"} <= same
 
 
 def test_lower_and_gzip(monkeypatch, sources, tmp_path):
@@ -228,7 +220,7 @@ def test_cleaning_of_any_text(monkeypatch, sources, tmp_path, capsys):
             file.write(line)
     prepared(monkeypatch, sources, tmp_path / "out")
     assert "dropped by cleaning: 0 training pairs" in capsys.readouterr().out
-    prepared(monkeypatch, sources, tmp_path / "out", "--max-ratio", 2)
+    prepared(monkeypatch, sources, tmp_path / "other", "--max-ratio", 2)
     assert "dropped by cleaning: 1 training pairs" in capsys.readouterr().out
 
 
@@ -236,21 +228,14 @@ BAD_OPTIONS = {
     "prefix": (["--train", "{raw}/none"], "{raw}/none.de: no such file, nor with .gz: give the path without .de"),
     "same language": (["--target-lang", "de"], "--source-lang and --target-lang are both de"),
     "language": (["--source-lang", "../de"], "--source-lang '../de': letters, digits and _ only"),
-    "bpe": (["--bpe", "wordpiece"], "'wordpiece'"),
-    "merges": (["--bpe-merges", "0"], "'0' is not a whole number from 1 to"),
-    "too many merges": (["--bpe-merges", "9" * 30], f"'{'9' * 30}' is not a whole number from 1 to"),
     "no words": (["--valid", "{raw}/blank"], "{raw}/blank.en: no words of de: give files with text"),
     "ratio": (["--max-ratio", "0.5"], "--max-ratio 0.5: at least 1"),
-    "ratio nan": (["--max-ratio", "nan"], "--max-ratio nan: at least 1"),
     "code and merges": (["--code", "{raw}/code"], "--code gives the merges and --bpe-merges is for learning them"),
     "joined": (["--joined-dictionary", "--dict-source", "{raw}/dict"], "--joined-dictionary makes a dictionary"),
     "no dictionary": (["--dict-target", "{raw}/none"], "--dict-target {raw}/none: no such file"),
-    "dictionary": (["--dict-source", "{raw}/train.de"], "{raw}/train.de: not a dictionary of fairseq's"),
-    "binary dictionary": (["--dict-source", "{raw}/binary"], "{raw}/binary: not a dictionary of fairseq's"),
-    "empty dictionary": (["--dict-source", "{raw}/empty"], "{raw}/empty: a dictionary without words"),
     "unequal": (["--valid", "{raw}/short"], "10 de lines and 1 en lines"),
     "empty": (["--test", "{raw}/empty"], "no sentence pair is left"),
-    "out": (["--out", "{raw}/empty"], "is, or lies in, a file"),
+    "out": (["--out", "{raw}/empty"], "is there, made of other files"),
 }
 
 
@@ -259,8 +244,7 @@ def test_wrong_options_are_told(monkeypatch, sources, tmp_path, case):
     arguments, message = BAD_OPTIONS[case]
     raw = tmp_path / "raw"
     for name, content in (("short.de", "a\n" * 10), ("short.en", "a\n"), ("empty", ""), ("empty.de", ""),
-                          ("empty.en", ""), ("blank.de", "\n \n"), ("blank.en", "\n \n"), ("binary", b"\xff\xfe"),
-                          ("code", "a b\n")):
+                          ("empty.en", ""), ("blank.de", "\n \n"), ("blank.en", "\n \n"), ("code", "a b\n")):
         write(raw / name, content)
     arguments = [argument.format(raw=raw) for argument in arguments]
     error = error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", *arguments)
@@ -277,15 +261,6 @@ def test_a_byte_order_mark_is_no_part_of_the_merges(monkeypatch, sources, tmp_pa
     assert {**second, "prepare.json": b""} == {**first, "prepare.json": b""}
 
 
-@pytest.mark.parametrize("content", [b"a b c\n", b"\xff\n", b"", b"#version: 0.2\n", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("bpe", bitext.LEARNERS)
-def test_wrong_merges_are_told(monkeypatch, sources, tmp_path, content, bpe):
-    path = write(tmp_path / "code", content)
-    options = [option for option in sources if option not in ("--bpe-merges", 40)]
-    error = error_of(monkeypatch, bitext, *options, "--out", tmp_path / "out", "--code", path, "--bpe", bpe)
-    assert f"--code {path}: not merges of {bpe}" in error and "leave --code out" in error
-
-
 @pytest.mark.parametrize("name, content, message", [
     ("test.en", b"caf\xe9\n", "not UTF-8 text"), ("valid.de", b"a\rb\n", "a carriage return"),
     ("train.de", b"a\0b\n", "NUL bytes"), ("train.en", b"<s> b\n", "has the word <s>"),
@@ -298,103 +273,11 @@ def test_wrong_text_is_told(monkeypatch, sources, tmp_path, name, content, messa
     assert f"{path}:1: {message}" in error
 
 
-# ----------------------------------------------------------------------------------------------- interruptions
-
-
-def test_only_the_stages_that_a_change_concerns_run_again(monkeypatch, sources, tmp_path):
-    out = tmp_path / "out"
-    stages = []
-    for stage in ("write_text", "write_code", "write_data_bin"):
-        original = getattr(bitext, stage)
-        monkeypatch.setattr(bitext, stage, lambda *a, f=original, s=stage: stages.append(s) or f(*a))
-
-    def rerun(*options):
-        stages.clear()
-        prepared(monkeypatch, sources, out, *options)
-        return list(stages)
-
-    everything = ["write_text", "write_code", "write_data_bin"]
-    assert rerun() == everything and rerun() == []
-    assert rerun("--joined-dictionary") == ["write_data_bin"]
-    assert rerun("--source-lang", "en", "--target-lang", "de") == ["write_data_bin"]
-    assert rerun("--bpe-merges", 30) == everything
-    dictionary = write(tmp_path / "dict", "a 1\n")
-    for option in ("--dict-source", "--dict-target"):  # the same file for another language
-        assert rerun("--bpe-merges", 30, option, dictionary) == everything
-    assert rerun("--bpe-merges", 30) == everything
-    (out / "train.de").write_text("cut off")
-    assert rerun("--bpe-merges", 30) == ["write_text", "write_data_bin"]
-    for language in LANGUAGES:
-        with open(tmp_path / "raw" / f"test.{language}", "a") as file:
-            file.write("mehr\n")
-    assert rerun("--bpe-merges", 30) == everything
-    # as a version left it that made no references of the development set
-    record = json.loads((out / "prepare.json").read_text())
-    for language in LANGUAGES:
-        (out / f"valid.ref.{language}").unlink()
-        del record["text"]["files"][f"valid.ref.{language}"]
-    (out / "prepare.json").write_text(json.dumps(record))
-    assert rerun("--bpe-merges", 30) == ["write_text", "write_data_bin"]
-
-
-def test_killed_anywhere(monkeypatch, sources, tmp_path):
-    older, newer = tmp_path / "older", tmp_path / "newer"
-    sources += ["--tokenized"]
-    prepared(monkeypatch, sources, older)
-    sources += ["--lower"]
-    expected = prepared(monkeypatch, sources, newer)
-    assert check_kills(bitext, sources, older, expected, tmp_path / "killed") > 15
-
-
-# The command, of which a function that worker processes call notes that it has begun, and never ends.
-ENDLESS = f"""
-import os, sys
-sys.path.insert(0, {str(DATA_PREP)!r})
-import common, moses, prepare_bitext
-def endless(*_):
-    os.write(1, b"%d\\n" % os.getpid())
-    while True:
-        pass
-{{}} = endless
-common.run(prepare_bitext.main, "prepare-bitext.sh")
-"""
-
-
-@pytest.fixture(params=["moses.tokens", "prepare_bitext.train_sentencepiece"])
-def endless(request, sources, tmp_path):
-    """The command, and the id of its first worker process, once that is at work."""
-    options = once([*sources, "--out", tmp_path / "out", "--workers", 2, "--bpe", "sentencepiece"])
-    command = [sys.executable, "-c", ENDLESS.format(request.param), *options]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    worker = int(child.stdout.readline())
-    assert worker != child.pid
-    yield child, worker
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
-def ending(child):
-    """Its exit status and what it wrote, once no process has the pipes open any more."""
-    _, errors = child.communicate(timeout=120)
-    return child.returncode, errors
-
-
-def test_ctrl_c(endless):
-    """As a terminal sends it, to all processes: one line, and none of them is left."""
-    child, _ = endless
-    os.killpg(child.pid, signal.SIGINT)
-    assert ending(child) == (
-        130, "prepare-bitext.sh: interrupted: the same command goes on after the last finished stage\n")
-
-
-def test_a_killed_worker_is_told(endless):
-    """As the kernel kills it where memory runs out: one line, and no process is left."""
-    child, worker = endless
-    os.kill(worker, signal.SIGKILL)
-    status, errors = ending(child)
-    assert status == 2 and errors.count("\n") == 1
-    assert re.match("prepare-bitext.sh: error: (tokenising de: .* --workers 1|learning BPE: .* free memory); ", errors)
-    assert "a process was killed" in errors and errors.endswith("goes on after the last finished stage\n")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers(workers):
+    """As many processes as are asked for, in the lines' order."""
+    lines = [str(number) for number in range(1200)]
+    assert bitext.parallel(str.strip, [f" {line} " for line in lines], workers, "stripping") == lines
 
 
 # ----------------------------------------------------------------------------------------- IWSLT'14, Multi30k
@@ -526,6 +409,10 @@ def test_wrong_archives(monkeypatch, tmp_path, archive, files):
     message = error(pack(tmp_path / "latin1.tgz", {**files, train: files[train].encode("latin1")}))
     assert re.search(r"train.tags.de-en.de:4: not UTF-8", message)
     assert "no sentence pair is left" in error(pack(tmp_path / "empty.tgz", dict.fromkeys(files, "")))
+    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", max(len(text.encode()) for text in files.values()))
+    assert iwslt14.members(archive)
+    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", iwslt14.LARGEST_MEMBER - 1)
+    assert re.search(r"train.tags.de-en.\w\w has [\d,]+ bytes", error(archive))
 
 
 # --------------------------------------------------------------------------------------------------- download
@@ -581,7 +468,7 @@ def test_download_that_cannot_be(server, tmp_path):
 def test_archive_is_downloaded_where_it_is_not_there(server, tmp_path, monkeypatch):
     options = ["--out", tmp_path / "out", "--url", server.url, "--bpe-merges", 60, "--workers", 1]
     call(monkeypatch, iwslt14, *options)
-    files = tree(tmp_path / "out")
-    assert files["de-en.tgz"] == server.data and "data-bin/test.de-en.en.bin" in files
+    files = tree(tmp_path)
+    assert files["out.de-en.tgz"] == server.data and "out/data-bin/test.de-en.en.bin" in files
     call(monkeypatch, iwslt14, *options)
-    assert server.requests == 1 and tree(tmp_path / "out") == files
+    assert server.requests == 1 and tree(tmp_path) == files

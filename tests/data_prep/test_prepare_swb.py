@@ -1,5 +1,6 @@
 """data-prep/prepare-swb.sh: rules, formats, splits, wrong input, and all of it once."""
 
+import os
 import shutil
 from argparse import Namespace
 from collections import Counter
@@ -60,11 +61,20 @@ def test_sources_agree():
     }
 
 
+def test_each_spelling():
+    """Each sound has one spelling, whatever the transcriber's."""
+    spellings = {
+        "uh": "uh uhh uhhh er", "um": "um umm ummm uhm erm", "hm": "hm hmm hmmm mm mmm", "ah": "ah ahh ahhh",
+        "uh-huh": "uh-huh uhhuh uh-hu", "okay": "okay ok o-k OK O-K", "huh-uh": "huh-uh uh-uh hum-um", "t v": "tv",
+        "um-hum": "um-hum mhm mhmm mmhm mm-hm mm-hmm um-hm um-hmm umhum uh-hum",
+    }
+    for standard, variants in spellings.items():
+        assert swb.normalise(variants, "fisher") == " ".join([standard] * len(variants.split()))
+    said_as_words = "AIDS ASCII BASIC DOS HUD MADD NAFTA NASA NATO OPEC OSHA RAM"
+    assert swb.normalise(f"the {said_as_words} IBM", "hub5") == f"the {said_as_words.lower()} i b m"
+
+
 def test_normalised_text_is_stable():
-    """Normalising again changes nothing, and every hesitation has one spelling."""
-    for standard, variants in swb.HESITATIONS.items():
-        for variant in (standard, *variants.split()):
-            assert swb.normalise(variant, "fisher") == standard
     for rule in (*swb.ISIP_RULES, *swb.COMMON_RULES):
         assert swb.normalise(rule.result, "fisher") == rule.result
 
@@ -155,8 +165,30 @@ def test_copies_and_links_count_once(tmp_path):
     shutil.copytree(root / "data", root / "copy")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "part1").symlink_to(root)
-    (root / "data" / "up").symlink_to(root)
     assert len(swb.fisher(root)) == len(swb.fisher(tmp_path / "links")) == 6
+
+
+def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
+    """A file or folder of a corpus that is listed and can't be opened isn't left out."""
+    fisher, swda = make_fisher(tmp_path / "fisher"), make_swda(tmp_path / "swda")
+    options = ["--out", tmp_path / "out", "--valid-conversations", 1, "--test-conversations", 1]
+    broken = fisher / "data" / "trans" / "fe_03_00009.txt"
+    broken.symlink_to("nowhere")
+    assert str(broken) in error_of(monkeypatch, swb, "--fisher", fisher, *options)
+    broken.unlink()
+    for function, corpus, closed in (("scandir", "fisher", fisher / "data" / "trans"),
+                                     ("listdir", "swda", swda / "swda_data" / "val")):
+        original = getattr(os, function)
+
+        def read(path, original=original, closed=closed):
+            if os.fspath(path) == str(closed):
+                raise PermissionError(13, "Permission denied", path)
+            return original(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, read)
+            assert "Permission denied" in error_of(patch, swb, f"--{corpus}", tmp_path / corpus, *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_bad_lines_can_be_skipped(tmp_path):
@@ -217,18 +249,17 @@ def test_all_sources_at_once(monkeypatch, tmp_path, capsys):
     assert said in capsys.readouterr().out
 
 
-def test_new_rules_make_new_text(monkeypatch, tmp_path):
-    """The text depends on the files and on the rules that this module has."""
-    swda, out = make_swda(tmp_path / "swda"), tmp_path / "out"
-    call(monkeypatch, swb, "--swda", swda, "--out", out)
-    write(swda / "swda_data" / "train" / "3000.txt", "A|One more.|sd\n")
-    call(monkeypatch, swb, "--swda", swda, "--out", out)
-    assert lines_of(out / "train.txt")[-1] == "one more"
-    edited = write(tmp_path / "edited.py", "other rules")
-    monkeypatch.setattr(swb, "__file__", str(edited))
-    monkeypatch.setattr(swb, "normalise", lambda *_: "words")
-    call(monkeypatch, swb, "--swda", swda, "--out", out)
-    assert set(lines_of(out / "train.txt")) == {"words"}
+def test_conversations(monkeypatch, tmp_path):
+    """SPLIT.parts has each conversation's lines: both sides of a call, none of a silent one; a single text has none."""
+    write(make_swda(tmp_path / "swda") / "swda_data" / "val" / "2001.txt", "A|<noise>.|x\n")
+    write(tmp_path / "swda" / "swda_data" / "val" / "2002.txt", "A|One.|sd\nB|Two.|sd\nA|Three.|sd\n")
+    call(monkeypatch, swb, "--swda", tmp_path / "swda", "--out", tmp_path / "a")
+    assert lines_of(tmp_path / "a" / "valid.parts") == ["2", "3"] and not (tmp_path / "a" / "test.parts").exists()
+    assert lines_of(tmp_path / "a" / "train.parts") == ["2"] * 6
+    assert lines_of(tmp_path / "a" / "valid.txt")[2:] == ["one", "two", "three"]
+    call(monkeypatch, swb, "--swb1", make_swb1(tmp_path / "swb1"), "--out", tmp_path / "b", "--valid-conversations", 2,
+         "--test-conversations", 2)
+    assert [lines_of(tmp_path / "b" / f"{split}.parts") for split in common.SPLITS] == [["2"] * 2] * 3
 
 
 BAD_CALLS = {

@@ -1,6 +1,5 @@
-"""data-prep/prepare-text.sh and the recipes for PTB and WikiText: words, vocabulary, wrong text, interruptions."""
+"""data-prep/prepare-text.sh and the recipes for PTB and WikiText: words, vocabulary, conversations, wrong text."""
 
-import errno
 import gzip
 import math
 import os
@@ -9,12 +8,10 @@ import sys
 from collections import Counter
 
 import pytest
-from filelock import FileLock
 from preparations import (
     DATA_PREP,
     bitext,
     call,
-    check_kills,
     common,
     error_of,
     iwslt14,
@@ -23,6 +20,7 @@ from preparations import (
     ptb,
     swb,
     text,
+    topics,
     tree,
     wikitext,
     write,
@@ -44,10 +42,13 @@ def sources(tmp_path):
 
 @pytest.fixture
 def prepare(monkeypatch, sources, tmp_path):
-    """Prepare the three texts in ``tmp_path/out``."""
+    """Prepare the three texts in a folder of its own."""
+    folders = iter(range(9))
+
     def run(*options):
-        call(monkeypatch, text, *sources, "--out", tmp_path / "out", *options)
-        return tmp_path / "out"
+        out = tmp_path / f"out{next(folders)}"
+        call(monkeypatch, text, *sources, "--out", out, *options)
+        return out
 
     return run
 
@@ -94,17 +95,45 @@ def test_unknown_words_that_training_never_sees(prepare, capsys, tmp_path):
         assert ("note: <unk>, which other texts have, never occurs" in capsys.readouterr().out) == noted
 
 
-def test_binarised_text_is_the_text(prepare):
-    """What fairseq reads back is the text, with <unk> for words outside the vocabulary."""
-    from fairseq.data import Dictionary, data_utils
+def test_held_out_text_stays_out_of_the_vocabulary(prepare, tmp_path):
+    """Nothing but the training text makes the dictionary and the binarised training text."""
+    first = tree(prepare())
+    for split in ("valid", "test"):
+        write(tmp_path / "raw" / f"{split}.txt", "zebra zebra the\n" * 9)
+    second = tree(prepare())
+    assert {name for name in first if first[name] != second[name]} == {
+        "prepare.json", *(f"{name}.{kind}" for name in ("valid", "test") for kind in ("txt",)),
+        *(f"data-bin/{name}.{kind}" for name in ("valid", "test") for kind in ("bin", "idx"))}
 
-    out = prepare("--vocab-size", 4)
-    dictionary = Dictionary.load(str(out / "data-bin" / "dict.txt"))
-    for split in common.SPLITS:
-        data = data_utils.load_indexed_dataset(str(out / "data-bin" / split), dictionary)
-        expected = [" ".join(word if word in dictionary else "<unk>" for word in line.split())
-                    for line in lines_of(out / f"{split}.txt")]
-        assert [dictionary.string(line, unk_string="<unk>") for line in data] == expected
+
+def test_the_quickstart_trains_on_other_paragraphs_than_it_tests(monkeypatch, tmp_path):
+    """Of 20 paragraphs the 19th and the 20th are held out; code, tables and repetitions are none."""
+    paragraphs = [f"Paragraph {number} is here. It ends so." for number in range(40)]
+    code = [">>> print('of no use at all')", "| a | table | of | four |", paragraphs[0]]
+    monkeypatch.setattr(topics, "topics", {"a": "\n\n".join(paragraphs[:10] + code), "b": "\n\n".join(paragraphs[10:])})
+    topics.main(tmp_path)
+    held_out = {"valid": [18, 38], "test": [19, 39]}
+    held_out["train"] = [number for number in range(40) if number % 20 < 18]
+    for split, numbers in held_out.items():
+        expected = [line for number in numbers for line in (f"Paragraph {number} is here.", "It ends so.")]
+        assert lines_of(tmp_path / f"{split}.txt") == expected
+
+
+# ----------------------------------------------------------------------------------------------- conversations
+
+
+def test_conversations(prepare, tmp_path):
+    """Lengths beside a text are those of its conversations, checked against its lines, and part of what is prepared."""
+    parts = write(tmp_path / "raw" / "train.parts", "1\n3\n")
+    out = prepare()
+    assert (out / "train.parts").read_bytes() == b"1\n3\n" and not (out / "test.parts").exists()
+    for wrong in ("1\n2\n", "1\n4\n"):
+        write(parts, wrong)
+        with pytest.raises(common.InputError, match=r"train.txt: has 4 lines, and its .parts [35]"):
+            prepare()
+    write(parts, "all\n")
+    with pytest.raises(common.InputError, match=r"train.parts: give the number of lines"):
+        prepare()
 
 
 def test_counts_and_unigram(prepare, capsys):
@@ -137,6 +166,8 @@ def test_recipes(monkeypatch, tmp_path, capsys, recipe, name):
         write(tmp_path / "raw" / name.format(split), packed)
     call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
     assert "note: another edition" in capsys.readouterr().out
+    for split, content in TEXTS.items():
+        assert lines_of(tmp_path / "out" / f"{split}.txt") == [" ".join(line.split()) for line in content.splitlines()]
     assert len(lines_of(tmp_path / "out" / "dict.txt")) == 12
     monkeypatch.setattr(recipe, "KNOWN", {"this": ({"train": 20, "valid": 5, "test": 7}, 14)})
     call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
@@ -175,48 +206,21 @@ def test_wrong_text_is_told(monkeypatch, tmp_path, sources, case):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("train.txt", "words"), ("data-bin/mine.bin", "precious"), ("prepare.json", "my own notes"),
-        ("prepare.json", "[]"), ("prepare.json", "null"), ("prepare.json", '{"text": {}}'), ("prepare.json", '{"a":1}'),
-    ],
-)
-def test_nothing_of_others_is_overwritten(monkeypatch, tmp_path, sources, name, content):
-    write(tmp_path / "out" / name, content)
-    error = error_of(monkeypatch, text, *sources, "--out", tmp_path / "out")
-    assert f"{name} is there, and no preparation has made it: move it away" in error
-    assert tree(tmp_path / "out") == {name: content.encode()}
-
-
-def test_nothing_of_others_is_removed_from_a_prepared_folder(prepare, monkeypatch, sources):
-    out = prepare()
-    write(out / "data-bin" / "mine.bin", "precious")
-    before = tree(out)
-    error = error_of(monkeypatch, text, *sources, "--vocab-size", 2, "--out", out)
-    assert "data-bin/mine.bin is there, and no preparation has made it" in error and tree(out) == before
-
-
-@pytest.mark.parametrize("name", ["train.txt", "valid.txt.part", "data-bin.part/train.txt", "data-bin/train.txt"])
-@pytest.mark.parametrize("prepared", [False, True])
-def test_what_is_read_is_not_overwritten(prepare, monkeypatch, tmp_path, sources, name, prepared):
-    out = prepare() if prepared else tmp_path / "out"
-    source = write(out / name, "words\n")
-    before = tree(out)
-    error = error_of(monkeypatch, text, *sources, "--train", source, "--lower", "--out", out)
-    assert f"{source} is read, and would be overwritten: give another directory" in error and tree(out) == before
-
-
 def test_an_empty_folder_is_not_the_current_one(monkeypatch, sources):
     assert "--out is empty: give a directory" in error_of(monkeypatch, text, *sources, "--out", "")
 
 
+def test_a_byte_order_mark_is_one_at_the_start_alone(tmp_path):
+    path = write(tmp_path / "text", "\ufeff\ufeffone\n\ufefftwo\n")
+    assert list(common.read_lines(path)) == ["\ufeffone", "\ufefftwo"]
+
+
 @pytest.mark.parametrize("content", [
     b"\xef\xbb\xbfone two\r\n\r\nthree\r\n", b"one two\n\nthree", b"one\xc2\xa0two \n \nthree\n",
-    b"one two\n\nthree\n" + b"", gzip.compress(b"one two\n\nthree\n"),
-], ids=["BOM, CRLF", "no last line end", "white space", "plain", "gzip"])
+    gzip.compress(b"one two\n\nthree\n"),
+], ids=["BOM, CRLF", "no last line end", "white space", "gzip"])
 def test_text_that_is_taken(monkeypatch, tmp_path, sources, content):
-    path = write(tmp_path / ("good.txt" + ".gz" * content.startswith(b"\x1f\x8b")), content)
+    path = write(tmp_path / "good.txt", content)
     call(monkeypatch, text, *sources, "--train", path, "--out", tmp_path / "out")
     assert lines_of(tmp_path / "out" / "train.txt") == ["one two", "", "three"]
 
@@ -226,12 +230,6 @@ def test_other_line_separators_are_white_space(monkeypatch, tmp_path, sources):
     path = write(tmp_path / "odd.txt", "a\u2028b\x85c\x0cd\x1ce\n")
     call(monkeypatch, text, *sources, "--valid", path, "--out", tmp_path / "out")
     assert lines_of(tmp_path / "out" / "valid.txt") == ["a b c d e"]
-
-
-def test_gzip_under_another_name(monkeypatch, tmp_path, sources):
-    path = write(tmp_path / "packed.txt", gzip.compress(b"one two\n"))
-    call(monkeypatch, text, *sources, "--test", path, "--out", tmp_path / "out")
-    assert lines_of(tmp_path / "out" / "test.txt") == ["one two"]
 
 
 @pytest.mark.parametrize("name, content", [
@@ -250,8 +248,8 @@ BAD_OPTIONS = {
     "size": (["--vocab-size", "0"], "--vocab-size: '0' is not a whole number from 1 to"),
     "count": (["--min-count", "two"], "--min-count: 'two' is not a whole number from 1 to"),
     "rare": (["--min-count", "99"], "no word is seen 99 times in training: lower --min-count"),
-    "out": (["--out", "{tmp}/file"], "--out {tmp}/file: is, or lies in, a file"),
-    "below": (["--out", "{tmp}/file/x"], "--out {tmp}/file/x: is, or lies in, a file"),
+    "out": (["--out", "{tmp}/file"], "--out {tmp}/file: is there, made of other files"),
+    "below": (["--out", "{tmp}/file/x"], "File exists"),
     "option": (["--vocab-sise", "3"], "unknown option --vocab-sise; did you mean --vocab-size?"),
 }
 
@@ -275,74 +273,40 @@ def test_an_unset_variable_is_told(monkeypatch, module, options):
         assert f"argument {option}: '' is no path: give" in error_of(monkeypatch, module, option, "")
 
 
-# --------------------------------------------------------------------------------------------- interruptions
+# --------------------------------------------------------------------------------------------- folders
 
 
-def test_rerun_does_only_what_is_missing(prepare, monkeypatch, tmp_path):
-    out = prepare()
-    files = tree(out)
-    assert set(files) == {"train.txt", "valid.txt", "test.txt", "dict.txt", "prepare.json", "data-bin/dict.txt",
-                          *(f"data-bin/{split}.{kind}" for split in common.SPLITS for kind in ("bin", "idx"))}
-    stages = []
-    for stage in ("write_text", "write_data_bin"):
-        original = getattr(text, stage)
-        monkeypatch.setattr(text, stage, lambda *a, f=original, s=stage: stages.append(s) or f(*a))
-
-    def rerun(*options):
-        stages.clear()
-        prepare(*options)
-        return list(stages)
-
-    assert rerun() == [] and tree(out) == files
-    assert rerun("--vocab-size", 2) == ["write_data_bin"] and rerun("--min-count", 2) == ["write_data_bin"]
-    assert rerun() == ["write_data_bin"] and tree(out) == files
-    (out / "data-bin" / "train.bin").unlink()
-    assert rerun() == ["write_data_bin"] and tree(out) == files
-    (out / "valid.txt").write_text("cut\n")
-    assert rerun() == ["write_text", "write_data_bin"] and tree(out) == files
-    write(tmp_path / "raw" / "train.txt", TEXTS["train"] + "one more\n")
-    assert rerun() == ["write_text", "write_data_bin"] and b"one more\n" in tree(out)["train.txt"]
+def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sources, tmp_path, capsys):
+    """Nothing that is there is ever changed: neither by other options, nor by another text of the same size and age."""
+    out = tmp_path / "out"
+    call(monkeypatch, text, *sources, "--out", out)
+    before, said = tree(out), capsys.readouterr().out
+    assert set(before) == {"train.txt", "valid.txt", "test.txt", "dict.txt", "prepare.json", "data-bin/dict.txt",
+                           *(f"data-bin/{split}.{kind}" for split in common.SPLITS for kind in ("bin", "idx"))}
+    with monkeypatch.context() as patch:
+        patch.setattr(text, "write_text", None)
+        call(patch, text, *sources, "--out", out)
+    assert capsys.readouterr().out == said
+    assert "made of other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
+    train = tmp_path / "raw" / "train.txt"
+    times = os.stat(train).st_atime_ns, os.stat(train).st_mtime_ns
+    write(train, TEXTS["train"].replace("cat", "cow"))
+    os.utime(train, ns=times)
+    assert "made of other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
+    assert tree(out) == before and sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
 
 
-def test_a_failing_rerun_leaves_the_text(prepare, tmp_path, monkeypatch, sources):
-    out = prepare()
-    files = tree(out)
-    write(tmp_path / "raw" / "test.txt", b"damaged \xff\n")
-    error_of(monkeypatch, text, *sources, "--out", out)
-    assert {**tree(out), "prepare.json": b""} == {**files, "prepare.json": b""}
+@pytest.mark.parametrize("name", ["train.txt", "data-bin/mine.bin", "prepare.json", "notes"])
+def test_nothing_of_others_is_changed(monkeypatch, tmp_path, sources, name):
+    write(tmp_path / "out" / name, "precious")
+    assert "give another directory" in error_of(monkeypatch, text, *sources, "--out", tmp_path / "out")
+    assert tree(tmp_path / "out") == {name: b"precious"}
 
 
-def test_killed_anywhere(prepare, tmp_path, monkeypatch, sources):
-    older, newer = prepare("--vocab-size", 3), tmp_path / "newer"
-    write(tmp_path / "raw" / "train.txt", TEXTS["train"] + "one more\n")
-    call(monkeypatch, text, *sources, "--out", newer)
-    assert check_kills(text, sources, older, tree(newer), tmp_path / "killed") > 8
-
-
-def test_two_at_once(prepare, tmp_path):
-    with common.Stages(tmp_path / "out"):
-        with pytest.raises(common.InputError, match="another preparation is writing there"):
-            prepare()
-    prepare()
-
-
-def test_a_refused_preparation_deletes_nothing_of_the_next(monkeypatch, tmp_path):
-    """It releases the lock last, when all that was its own is gone."""
-    left, release = [], FileLock.release
-
-    def released(lock, *how):
-        left.append(sorted(path.name for path in tmp_path.rglob("*")))
-        release(lock, *how)
-
-    monkeypatch.setattr(FileLock, "release", released)
-    with pytest.raises(common.InputError, match="wrong text"), common.Stages(tmp_path / "out"):
-        raise common.InputError("wrong text")
-    assert left[0] == []
-    left.clear()
-    write(tmp_path / "out" / "dict.txt", "a user's")
-    with pytest.raises(common.InputError, match="no preparation has made it"):
-        common.Stages(tmp_path / "out", ["dict.txt"])
-    assert left[0] == ["dict.txt", "out"]
+def test_an_empty_folder_is_taken(monkeypatch, sources, tmp_path):
+    (tmp_path / "out").mkdir()
+    call(monkeypatch, text, *sources, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "data-bin" / "train.bin").is_file()
 
 
 # ------------------------------------------------------------------------------------------------- the command
@@ -361,6 +325,7 @@ def test_the_command(sources, tmp_path):
     failed = script(*sources, "--out", tmp_path / "raw" / "train.txt")
     assert failed.returncode == 2 and failed.stdout == ""
     assert failed.stderr.startswith("prepare-text.sh: error: --out") and failed.stderr.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "raw"}
 
 
 def test_a_second_file_is_not_taken_for_the_first(sources, tmp_path):
@@ -369,22 +334,9 @@ def test_a_second_file_is_not_taken_for_the_first(sources, tmp_path):
     assert failed.stderr == "prepare-text.sh: error: --train is given twice; give it once\n"
 
 
-def test_help_states_what_text_is_taken():
-    words = " ".join(script("--help").stdout.split())
-    for part in ("UTF-8", "NUL bytes", "carriage returns", "1,000,000 bytes", "UTF-16", "Windows' line ends"):
-        assert part in words
-
-
 def test_a_python_without_fairseq(sources, tmp_path):
     for python, message in ((tmp_path / "none", "no such Python"),
                             (write(tmp_path / "python", "#!/bin/sh\necho fairseq\n"), "has no fairseq")):
         python.exists() and python.chmod(0o755)
         done = script(*sources, "--out", tmp_path / "out", PYTHON_BIN=str(python))
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_a_full_disk_is_named(tmp_path):
-    """Python leaves out the file where writing fails; the line says at least in which folder."""
-    with pytest.raises(OSError, match="No space left") as caught, common.Stages(tmp_path / "out"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.filename == str(tmp_path / "out") and not (tmp_path / "out").exists()

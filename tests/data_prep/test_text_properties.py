@@ -47,16 +47,11 @@ def test_binarised_text_is_the_text(sentences):
     assume(all(line.split() == words for line, words in zip(lines, sentences)))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        text.write_text(out, ((split, line) for split in common.SPLITS for line in lines))
-        dictionary, types = common.build_dictionary([out / "train.txt"])
-        counts = common.binarise(out, {"train": (out / "train.txt", "dict.txt")}, {"dict.txt": dictionary})
-        assert types == len({word for words in sentences for word in words} - {"<unk>"}) == dictionary_size(dictionary)
-        assert counts["train"]["tokens"] == sum(len(words) + 1 for words in sentences)
+        types = text.write_text(out, ((split, None, line) for split in common.SPLITS for line in lines))
+        made = text.write_data_bin(out, None, 1)
+        assert types == len({word for words in sentences for word in words} - {"<unk>"}) == made["vocabulary"]
+        assert made["splits"]["train"]["tokens"] == sum(len(words) + 1 for words in sentences)
         assert decoded(out / "data-bin", "train") == lines
-
-
-def dictionary_size(dictionary) -> int:
-    return len(dictionary) - dictionary.nspecial
 
 
 def decoded(data_bin, split):
