@@ -1,0 +1,500 @@
+#!/usr/bin/env python
+"""Speed and memory of output layers and of the models around them; each command measures all its rows in one run.
+
+    python scripts/benchmark.py limit       a layer's step against its bare matrix products, turn by turn
+    python scripts/benchmark.py layer       a layer's step against other implementations
+    python scripts/benchmark.py training    an LSTM language model's training step, and with --scoring its perplexity
+    python scripts/benchmark.py decoding    beam search of the paper's transformer
+
+COMMAND --help has its options. --out FILE puts the record after the others in a JSON file.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import logging
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
+from fairseq_kernels.analysis.measurement import measured, provenance
+from fairseq_kernels.errors import CommandParser, positive_int
+from fairseq_kernels.fused.matrix_products import word_blocks
+from fairseq_kernels.kernels import PAPER_KERNELS
+from fairseq_kernels.kernels.spec import parse_kernels
+from fairseq_kernels.output_layers.table import LAYERS
+
+
+def in_turn(build: Callable, rows: Dict[str, Tuple[Dict, Dict]], args: Namespace) -> None:
+    """Measures ``build``'s steps for every row in turn, ``args.rounds`` times, each time in a new process.
+
+    Args:
+        rows: by name, the row and the arguments of ``build``. The row gets all ``steps``' seconds, of these the least
+            (``seconds``), and ``mebibytes``.
+    """
+    for round_ in range(args.rounds):
+        for name, (row, arguments) in rows.items():
+            result = measured(build, arguments, args.steps, args.threads, args.device)
+            row["steps"] = row.get("steps", []) + [round(second, 5) for second in result["seconds"]]
+            row["seconds"] = min(row["steps"])
+            peaks = [peak for peak in (row.get("mebibytes"), result["mebibytes"]) if peak is not None]
+            row["mebibytes"] = round(max(peaks), 1) if peaks else None
+            least = min(result["seconds"])
+            print(f"round {round_ + 1}: {name}: {least:.3f} s, {row['mebibytes']} MiB", file=sys.stderr)
+
+
+def keep(args: Namespace, **record) -> None:
+    """Puts a record with its command and origin after the others in ``args.out``, where that is given."""
+    if args.out:
+        command = shlex.join(["python", "scripts/benchmark.py", *sys.argv[1:]])
+        records = json.loads(args.out.read_text()) if args.out.exists() else []
+        record = {"command": command, "made": provenance(args.threads), **record}
+        args.out.write_text(json.dumps([*records, record], indent=1) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------------ limit
+
+LIMIT = """How near the generalized softmax is to the machine's limit: its step against its bare matrix products.
+
+Exact softmax needs three products a component: the scores, dL/dW and dL/dh. They are done here on blocks of the layer's
+own size, by the faster of torch's way and oneDNN's, without anything between them; mog counts as two components, since
+its two Gaussians a word meet two a context in half the coordinates. A ratio of 1 is the limit of exact arithmetic."""
+LIMIT_ROWS = {"lin": "lin", "9xlin": "9xlin", "nine kernels": ",".join(PAPER_KERNELS)}
+CHUNK = 384  # rows of a product, as the layer has them
+
+
+def layer_step(kernels: str, tokens: int, words: int, dim: int) -> Callable[[], None]:
+    """Loss and all gradients, without bias."""
+    layer = GeneralizedSoftmax(dim, words, kernels, bias=False)
+    features, target = torch.randn(tokens, dim, requires_grad=True), torch.randint(words, (tokens,))
+
+    def step():
+        layer.nll(features, target).backward()
+        features.grad = None
+        layer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def product_step(components: int, tokens: int, words: int, dim: int, onednn: bool) -> Callable[[], None]:
+    """The three products of each component."""
+    matrix, grad_matrix = torch.randn(words, dim), torch.zeros(words, dim)
+    rows, scores = torch.randn(CHUNK, dim), torch.randn(CHUNK, words)
+
+    def multiply(left, right):  # oneDNN's
+        return torch.ops.mkldnn._linear_pointwise(left.contiguous(), right.T.contiguous(), None, "none", [], "")
+
+    def step():
+        for start in range(0, components * tokens, CHUNK):
+            some = rows[: min(CHUNK, components * tokens - start)]
+            for block in word_blocks(words, CHUNK, matrix.device):
+                if onednn:
+                    multiply(some, matrix[block].T)
+                else:
+                    torch.mm(some, matrix[block].T, out=scores[: len(some), block])
+            if not onednn:
+                grad_matrix.addmm_(scores[: len(some)].T, some)
+                scores[: len(some)] @ matrix
+                continue
+            for block in word_blocks(words, CHUNK, matrix.device):
+                multiply(scores[: len(some), block].T, some)
+                multiply(scores[: len(some), block], matrix[block])
+
+    return step
+
+
+def median_seconds(steps: List[Callable[[], None]], rounds: int) -> List[float]:
+    """The median of each step's seconds, the steps taken in turn after one to warm up."""
+    taken: List[List[float]] = [[] for _ in steps]
+    for round_ in range(rounds + 1):
+        for step, times in zip(steps, taken):
+            start = time.perf_counter()
+            step()
+            if round_:
+                times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in taken]
+
+
+def limit(args: Namespace) -> None:
+    sizes, rows = (args.tokens, args.words, args.dim), []
+    ways = {"torch": False, **({"oneDNN": True} if hasattr(torch.ops.mkldnn, "_linear_pointwise") else {})}
+    for name, kernels in ({name: name for name in args.only} if args.only else LIMIT_ROWS).items():
+        components = sum(2 if kernel == "mog" else 1 for kernel in parse_kernels(kernels))
+        steps = [product_step(components, *sizes, onednn) for onednn in ways.values()]
+        step, *products = median_seconds([layer_step(kernels, *sizes), *steps], args.rounds)
+        bare = min(products)
+        way = list(ways)[products.index(bare)]
+        row = {"name": name, "kernels": kernels, "seconds": step, "products": bare, "by": way, "ratio": step / bare}
+        rows.append(row)
+        print(f"{name:14} {step:8.3f} s, its products {bare:8.3f} s (by {way}), ratio {step / bare:.3f}", flush=True)
+    keep(args, tokens=args.tokens, words=args.words, dim=args.dim, rows=rows)
+
+
+# ------------------------------------------------------------------------------------------------------ layer
+
+LAYER = """Time and memory of output layers, forward and backward: this package's against what else there is.
+
+Every implementation runs in a process of its own on the same random inputs; rounds go through all of them in turn.
+Seconds are those of the fastest step. Memory is the peak of the process over its level just before the steps, with
+the layer built and one step done (on a GPU: of torch's allocations)."""
+COMPARISONS = [  # each with N
+    ("9xlin", "mos 9", 2048), ("nine kernels", "mos 9", 2048), ("9xlin untied", "9xlin", 2048),
+    ("lin", "stock", 4096), ("lin", "torch chunked", 4096),
+    ("taylor", "stock", 4096), ("spherical", "stock", 4096),
+    ("taylor", "taylor autograd", 4096), ("spherical", "spherical autograd", 4096),
+]  # fmt: skip
+ON_CUDA = [("lin", "liger", 8192), ("lin", "cut cross-entropy", 8192)]
+
+
+def implementation_step(
+    implementation: str, tokens: int, words: int, dim: int, device: str, dtype: str
+) -> Callable[[], None]:
+    """One training step of a layer: loss and all gradients, which are dropped before the next one."""
+    features = torch.randn(tokens, dim, device=device, dtype=getattr(torch, dtype)).requires_grad_()
+    target = torch.randint(words, (tokens,), device=device)
+    first, _, option = implementation.partition(" ")
+    make = by_autograd if option == "autograd" else OTHERS.get(first, ours)
+    loss, layer = make(first, option, words, dim)
+    layer.to(device=device, dtype=features.dtype)
+    update = partial(layer.zero_grad, set_to_none=True)
+    if first == "factored":  # the update of W, which the others leave to an optimiser
+        layer = factored(layer)
+        loss, update = layer.nll, FactoredSGD([layer], lr=1e-3 / tokens).step
+
+    def step():
+        loss(features, target).backward()
+        features.grad = None
+        update()
+
+    return step
+
+
+def ours(first: str, option: str, words: int, dim: int):
+    """This package's layers, without bias as the others."""
+    if first in ("taylor", "spherical", "factored"):
+        layer = (SphericalSoftmax if first == "spherical" else TaylorSoftmax)(dim, words, bias=False)
+        nn.init.normal_(layer.weight, std=dim**-0.5)
+    else:
+        kernels = list(PAPER_KERNELS) if first == "nine" else first
+        layer = GeneralizedSoftmax(dim, words, kernels, bias=False, untied=option == "untied")
+    return layer.nll, layer
+
+
+def projection(words: int, dim: int) -> nn.Linear:
+    layer = nn.Linear(dim, words, bias=False)
+    nn.init.normal_(layer.weight, std=dim**-0.5)
+    return layer
+
+
+def stock(first: str, option: str, words: int, dim: int):
+    """A projection and fairseq's cross_entropy."""
+    layer = projection(words, dim)
+
+    def loss(features, target):
+        log_probabilities = F.log_softmax(layer(features), dim=-1, dtype=torch.float32)
+        return F.nll_loss(log_probabilities, target, reduction="sum")
+
+    return loss, layer
+
+
+def torch_own(first: str, option: str, words: int, dim: int):
+    """torch.nn.functional.linear_cross_entropy, plain or with its chunking options."""
+    layer = projection(words, dim)
+    options = {"options": torch.nn.LinearCrossEntropyOptions()} if option == "chunked" else {}
+    return lambda x, target: F.linear_cross_entropy(x, layer.weight, target, reduction="sum", **options), layer
+
+
+def mixture_of_softmaxes(first: str, option: str, words: int, dim: int):
+    """Mixture of Softmaxes (Yang et al. 2018) as it is usually written: probabilities of all components, autograd."""
+    components = int(option)
+    contexts = nn.Linear(dim, components * dim, bias=False)
+    weights = nn.Linear(dim, components, bias=False)
+    output = projection(words, dim)
+
+    def loss(features, target):
+        hidden = torch.tanh(contexts(features)).view(-1, dim)
+        probabilities = F.softmax(output(hidden), dim=-1).view(-1, components, words)
+        mixed = (probabilities * F.softmax(weights(features), dim=-1).unsqueeze(2)).sum(1)
+        return F.nll_loss((mixed + 1e-8).log(), target, reduction="sum")
+
+    return loss, nn.ModuleList([contexts, weights, output])
+
+
+def by_autograd(first: str, option: str, words: int, dim: int):
+    """The spherical family's formulas over all V outputs."""
+    layer = projection(words, dim)
+
+    def loss(features, target):
+        output = layer(features)
+        numerator = 1 + output + output.square() / 2 if first == "taylor" else output.square() + 0.0198
+        chosen = numerator.gather(1, target.unsqueeze(1)).squeeze(1)
+        return (numerator.sum(1).log() - chosen.log()).sum()
+
+    return loss, layer
+
+
+def other_package(first: str, option: str, words: int, dim: int):
+    """Fused losses of Liger-Kernel and of cut-cross-entropy, on a GPU."""
+    layer = projection(words, dim)
+    if first == "liger":
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+        function = LigerFusedLinearCrossEntropyLoss(reduction="sum")
+        return lambda x, target: function(layer.weight, x, target), layer
+    from cut_cross_entropy import linear_cross_entropy
+
+    return lambda x, target: linear_cross_entropy(x, layer.weight, target, reduction="sum"), layer
+
+
+OTHERS = {"stock": stock, "torch": torch_own, "mos": mixture_of_softmaxes}
+OTHERS |= {"liger": other_package, "cut": other_package}
+
+
+def layer(args: Namespace) -> None:
+    comparisons = COMPARISONS + (ON_CUDA if args.device != "cpu" else [])
+    sides = [(name, tokens) for *pair, tokens in comparisons for name in pair]
+    sides = [(name, args.tokens) for name in args.only] if args.only else sides
+    own = {"words": args.words, "dim": args.dim, "device": args.device, "dtype": args.dtype}
+    rows = {}
+    for name, tokens in dict.fromkeys(sides):
+        row = {"implementation": name, "tokens": tokens, "words": args.words, "dim": args.dim}
+        rows[name, tokens] = row, {"implementation": name, "tokens": tokens, **own}
+    in_turn(implementation_step, {f"{name}, N = {tokens:,}": row for (name, tokens), row in rows.items()}, args)
+    rows = {key: row for key, (row, _) in rows.items()}
+    print(f"{'implementation':22} {'N':>7} {'V':>9} {'d':>5} {'seconds':>9} {'MiB':>8}")
+    for row in rows.values():
+        sizes = f"{row['implementation']:22} {row['tokens']:7,} {row['words']:9,} {row['dim']:5}"
+        print(f"{sizes} {row['seconds']:9.3f} {row['mebibytes'] or float('nan'):8,.0f}")
+    print(f"\n{'':22} {'against':22} {'time':>7} {'memory':>8}")
+    ratios = []
+    for *names, tokens in comparisons:
+        first, second = (rows.get((name, tokens)) for name in names)
+        if first and second:
+            ratio = {"ours": names[0], "other": names[1], "tokens": tokens}
+            ratio["time_ratio"] = round(first["seconds"] / second["seconds"], 4)
+            ratio["memory_ratio"] = second["mebibytes"] and round(first["mebibytes"] / second["mebibytes"], 4)
+            ratios.append(ratio)
+            memory = ratio["memory_ratio"] or float("nan")
+            print(f"{names[0]:22} {names[1]:22} {ratio['time_ratio']:7.3f} {memory:8.3f}")
+    keep(args, device=args.device, dtype=args.dtype, comparisons=ratios, rows=list(rows.values()))
+
+
+# --------------------------------------------------------------------------------------------------- training
+
+TRAINING = """Words per second and memory of training steps of an LSTM language model, and with --scoring of scoring.
+
+A row is "stock" (lstm_lm and cross_entropy), an output layer's name as "taylor", or a kernel mixture, the latter
+followed by "untied" or --kernel-params where wanted, as in "pow pow.p=3". Each runs in a process of its own, by
+fairseq's trainer, from forward to update, on the same batches; rounds go through all rows in turn. Scoring is
+fairseq-eval-lm's: the log-probabilities of all words, of which each target's is taken. Memory is the peak of the
+process over its level just before the steps, one step done."""
+MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
+SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
+
+
+def flags(row: str):
+    """fairseq's options of a row."""
+    name, _, option = row.partition(" ")
+    if name == "stock":
+        return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
+    if name in LAYERS:
+        own = ["--output-layer", name, "--criterion", LAYERS[name].criterion]
+        return ["--arch", "kernel_lstm_lm", *own, *option.split()]
+    further = ["--untied-projections"] if option == "untied" else ["--kernel-params", option] if option else []
+    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", LAYERS["kernels"].criterion, *further]
+
+
+def model_step(command: List[str], real: bool, batch: int, length: int, scoring: bool) -> Callable[[], None]:
+    """fairseq's training step, or the scoring of a language model, on one batch after the other."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.sequence_scorer import SequenceScorer
+    from fairseq.trainer import Trainer
+
+    import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers models and criterions)
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        args = options.parse_args_and_arch(options.get_training_parser(), command)
+        cfg = convert_namespace_to_omegaconf(args)
+        task = tasks.setup_task(cfg.task)
+        trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    if real:
+        task.load_dataset("train")
+        iterator = trainer.get_train_iterator(epoch=1, load_dataset=False).next_epoch_itr(shuffle=True)
+        samples = itertools.cycle([sample for _, sample in zip(range(16), iterator)])
+    else:
+        samples = itertools.cycle([synthetic(len(task.dictionary), batch, length, seed) for seed in range(16)])
+    trainer.begin_epoch(1)
+    if scoring:
+        model, scorer = trainer.model.eval(), SequenceScorer(task.target_dictionary)
+        return lambda: scorer.generate([model], trainer._prepare_sample(next(samples))[0])
+    return lambda: trainer.train_step([next(samples)])
+
+
+def synthetic(words: int, batch: int, length: int, seed: int):
+    """A batch of words by Zipf's law."""
+    generator = torch.Generator().manual_seed(seed)
+    frequencies = 1 / torch.arange(1, words - 3, dtype=torch.float64)
+    tokens = 4 + torch.multinomial(frequencies, batch * (length + 1), replacement=True, generator=generator)
+    tokens = tokens.view(batch, length + 1)
+    net_input = {"src_tokens": tokens[:, :-1].contiguous(), "src_lengths": torch.full((batch,), length)}
+    target = tokens[:, 1:].contiguous()
+    sizes = {"nsentences": batch, "ntokens": batch * length}
+    return {"id": torch.arange(batch), **sizes, "net_input": net_input, "target": target}
+
+
+def dictionary_folder(folder: str, words: int) -> str:
+    """A data folder with a dictionary of so many words, fairseq's 4 special ones included."""
+    path = Path(folder, str(words))
+    path.mkdir()
+    (path / "dict.txt").write_text("".join(f"w{i} {words - i}\n" for i in range(words - 4)))
+    return str(path)
+
+
+def training(args: Namespace) -> None:
+    model = [*MODEL, *(word for option in SIZES for word in (option, str(args.dim)))]
+    sizes = ["--tokens-per-sample", args.length, "--sample-break-mode", "none", "--batch-size", args.batch_size]
+    common = [*model, *sizes, "--lr", "0.001", "--clip-norm", "5", "--seed", "1"]
+    common += (["--cpu"] if args.device == "cpu" else []) + ([f"--{args.precision}"] if args.precision else [])
+    kinds = ["training", "scoring"] if args.scoring else ["training"]
+    shared = {"real": bool(args.data), "batch": args.batch_size, "length": args.length}
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [args.data] if args.data else [dictionary_folder(folder, words) for words in args.words]
+        rows = {}
+        for data, row, optimizer, kind in itertools.product(folders, args.rows, args.optimizers, kinds):
+            label = f"{row}, {optimizer}" if len(args.optimizers) > 1 else row
+            command = [data, "--task", "language_modeling", *flags(row), *common, "--optimizer", optimizer]
+            arguments = {"command": list(map(str, command)), "scoring": kind == "scoring", **shared}
+            words = Path(data).name
+            rows[f"{words} {label}, {kind}"] = {"words": words, "row": label, "kind": kind}, arguments
+        in_turn(model_step, rows, args)
+    results = []
+    print(f"{'V':>10} {'row':24} {'':9} {'words/s':>9} {'ratio':>6} {'MiB':>7} {'ratio':>6}")
+    for row in (row for row, _ in rows.values()):
+        first = next(other for other, _ in rows.values() if all(other[key] == row[key] for key in ("words", "kind")))
+        result = {key: row[key] for key in ("words", "row", "kind", "mebibytes", "steps")}
+        result["words_per_second"] = round(args.batch_size * args.length / row["seconds"])
+        result["speed_ratio"] = round(first["seconds"] / row["seconds"], 3)
+        result["memory_ratio"] = row["mebibytes"] and round(row["mebibytes"] / first["mebibytes"], 3)
+        results.append(result)
+        speed = f"{result['words_per_second']:9,} {result['speed_ratio']:6.2f}"
+        memory = f"{row['mebibytes'] or float('nan'):7,.0f} {result['memory_ratio'] or float('nan'):6.2f}"
+        print(f"{row['words']:>10} {row['row']:24} {row['kind']:9} {speed} {memory}")
+    settings = {"batch_size": args.batch_size, "length": args.length, "device": args.device, "model": model}
+    keep(args, settings=settings, rows=results)
+
+
+# --------------------------------------------------------------------------------------------------- decoding
+
+DECODING = """Beam-search speed of kernel mixtures against lin: the transformer of the paper, on the same sentences.
+
+The weights are random and every hypothesis has the same length, so that all models do the same number of steps.
+Each round times every model once; the table has the fastest round's seconds and the ratio to the first model."""
+
+
+def decoding(args: Namespace) -> None:
+    from fairseq import options, tasks
+    from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
+    from fairseq.sequence_generator import SequenceGenerator
+    from fairseq.utils import move_to_cuda
+
+    import fairseq_kernels.fairseq_plugin  # noqa: F401  (registers the models)
+
+    torch.manual_seed(1)
+    command = [args.data, "--task", "translation"]
+    task = tasks.setup_task(options.parse_args_and_arch(options.get_generation_parser(), command))
+    task.load_dataset(args.subset)
+    dataset = task.dataset(args.subset)
+    numbers = range(min(args.sentences, len(dataset)))
+    batches = [numbers[start : start + args.batch_size] for start in numbers[:: args.batch_size]]
+    samples = [dataset.collater([dataset[number] for number in batch]) for batch in batches]
+    samples = samples if args.device == "cpu" else [move_to_cuda(sample) for sample in samples]
+    lengths = {"beam_size": args.beam, "max_len_a": 0, "max_len_b": args.length, "min_len": args.length}
+    generators = {}
+    for kernels in args.kernels:
+        settings = Namespace(arch=args.arch, kernels=kernels, share_decoder_input_output_embed=True)
+        ARCH_CONFIG_REGISTRY[args.arch](settings)
+        model = build_model(settings, task).eval().to(args.device)
+        generators[kernels] = SequenceGenerator([model], task.target_dictionary, **lengths)
+    seconds: Dict[str, List[float]] = {kernels: [] for kernels in args.kernels}
+    for round_ in range(args.rounds + 1):
+        for kernels, generator in generators.items():
+            start = time.perf_counter()
+            for sample in samples:
+                generator.generate([], sample)
+            if args.device != "cpu":
+                torch.cuda.synchronize()
+            if round_:  # the first warms up
+                seconds[kernels].append(time.perf_counter() - start)
+            print(f"round {round_}: {kernels} {time.perf_counter() - start:.2f} s", file=sys.stderr)
+    first = min(seconds[args.kernels[0]])
+    rows = [{"kernels": k, "seconds": min(s), "rounds": s, "ratio": min(s) / first} for k, s in seconds.items()]
+    for row in rows:
+        print(f"{row['kernels']:40} {row['seconds']:8.2f} s   {row['ratio']:.2f} x")
+    record = {name: value for name, value in vars(args).items() if name not in ("out", "data", "measure")}
+    keep(args, settings={**record, "words": len(task.target_dictionary)}, rows=rows)
+
+
+# ------------------------------------------------------------------------------------------------------- main
+
+
+def main() -> None:
+    parser = CommandParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(measure: Callable, description: str, **sizes):
+        raw = argparse.RawDescriptionHelpFormatter
+        own = commands.add_parser(measure.__name__, description=description, formatter_class=raw)
+        own.set_defaults(measure=measure)
+        add = own.add_argument
+        add("--rounds", type=positive_int, default=3)
+        add("--threads", type=positive_int, help="of torch on the CPU (default: torch's own choice)")
+        add("--out", type=Path, help="JSON file, gets the record after its others")
+        for name, default in sizes.items():
+            add(f"--{name.replace('_', '-')}", type=positive_int, default=default, help=f"default: {default}")
+        if measure is not limit:
+            add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        return add
+
+    add = command(limit, LIMIT, tokens=1024, words=30_000, dim=512)
+    add("--only", nargs="+", metavar="KERNELS", help="these mixtures")
+    add = command(layer, LAYER, tokens=4096, words=30_000, dim=512, steps=3)
+    add("--only", nargs="+", metavar="NAME", help="these implementations alone, at --tokens (the table has its own)")
+    add("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
+    add = command(training, TRAINING, dim=512, batch_size=32, length=35, steps=5)
+    add("--rows", nargs="+", default=["stock", "lin"], help="first: what the others are compared with")
+    add("--optimizers", nargs="+", default=["adam"], help="for every row: adam, fused_adamw, ...")
+    add("--words", nargs="+", type=positive_int, default=[12_800, 30_000], help="V of random text")
+    add("--data", help="data-bin folder, in the place of random words")
+    add("--scoring", action="store_true", help="measure scoring, too")
+    add("--precision", default="", choices=["", "fp16", "amp"])
+    add = command(decoding, DECODING, sentences=64, batch_size=32, length=20, beam=5)
+    add("data", help="data-bin folder of a translation corpus")
+    add("--arch", default="kernel_transformer_iwslt_de_en")
+    add("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])
+    add("--subset", default="test")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    args.measure(args)
+
+
+if __name__ == "__main__":
+    main()
