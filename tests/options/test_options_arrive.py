@@ -146,28 +146,6 @@ def test_sizes(dictionary):
 # the criterion
 
 
-@pytest.mark.parametrize("by_sentence, size", [(False, 5), (True, 2)])
-def test_sentence_avg(by_sentence, size, dictionary):
-    """The trainer divides by what it is told: words, or sentences."""
-    target = torch.tensor([[4, 5, 2], [6, 2, 1]])
-    sample = {"target": target, "ntokens": 5, "net_input": {"src_tokens": target}}
-    criterion = KernelMixtureCrossEntropy(task(dictionary), by_sentence)
-    _, sample_size, log = criterion(model(dictionary), sample)
-    assert sample_size == log["sample_size"] == size
-    assert log["ntokens"] == 5 and log["nsentences"] == 2
-
-
-def test_variance_weight(dictionary):
-    """rho times the variance of the words' mixture weights; padding has none."""
-    target = torch.tensor([[4, 5, 2], [6, 2, 1]])
-    sample = {"target": target, "ntokens": 5, "net_input": {"src_tokens": target}}
-    own = model(dictionary, kernels="2xlin", dropout=0.0)
-    losses = [KernelMixtureCrossEntropy(task(dictionary), False, 0.0, rho)(own, sample)[0] for rho in (0.0, 3.0)]
-    features, _ = own.decoder.extract_features(target)
-    variance = own.output_layer_module.observe(features)["pi_variance"]
-    torch.testing.assert_close(losses[1] - losses[0], 3 * variance[target != 1].sum(), rtol=1e-4, atol=1e-6)
-
-
 def test_logged_values():
     """Of two batches: the loss by what the trainer divided by, all else by words; base 2, as fairseq's."""
     batches = [

@@ -7,10 +7,7 @@ import sys
 import pytest
 import torch
 from fairseq_commands import (
-    ALL_SENTENCES,
-    LM_TASK,
     awaited,
-    fairseq,
     later,
     lm_training,
     logged,
@@ -112,29 +109,6 @@ def test_the_posterior_embeds_by_equation_6(trainings):
         layer.weight[layer.sense_word == 6] *= 1000
     lm.half()
     assert lm.decoder.embed_tokens(words, 300 * context.half()).isfinite().all()
-
-
-@models("lstm")
-def test_eval_lm(model, lm_data):
-    _, trained = model
-    task = ("--task", "language_modeling", "--sample-break-mode", "complete", "--tokens-per-sample", 12)
-    result = fairseq("eval_lm", lm_data, "--path", trained.last, "--gen-subset", "valid", *task, *ALL_SENTENCES)
-    assert f"Loss (base 2): {logged(trained.result, 'valid')[-1]['nll_loss']:.3f}"[:-1] in result.text
-
-
-@models("translation")
-def test_generate(model, mt_data):
-    _, trained = model
-    result = fairseq("generate", mt_data, "--path", trained.last, "--beam", 3, *ALL_SENTENCES)
-    assert result.out.count("\nH-") == 21
-
-
-@models("lstm", "posterior")
-def test_generate_from_a_language_model(model, lm_data):
-    _, trained = model
-    search = ("--beam", 2, "--max-len-b", 5)
-    result = fairseq("generate", lm_data, "--path", trained.last, *LM_TASK, *search, *ALL_SENTENCES)
-    assert "\nH-" in result.out
 
 
 @models("lstm")

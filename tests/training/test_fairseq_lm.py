@@ -11,7 +11,6 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq_commands import (
-    ALL_SENTENCES,
     LM_TASK,
     SIZES,
     USER_DIR,
@@ -122,12 +121,6 @@ def test_training_log(mixture_lm):
         # 1e4 times the same number, which is rounded to 4 decimals
         assert line["pi_variance_pp2"] == pytest.approx(1e4 * line["pi_variance"], abs=0.51)
         assert 0 < line["pi_variance"] < 2 / 9  # the most for three weights
-
-
-def test_blocks_of_one_sentence(lm_data, tmp_path):
-    """--sample-break-mode eos: a sentence at a time."""
-    result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", "--sample-break-mode", "eos"))
-    assert logged(result, "valid")[-1]["ppl"] < 30
 
 
 def test_stock_criterion_validates_the_present_parameters(lm_data, tmp_path):
@@ -288,29 +281,6 @@ def test_decoding_step_by_step_is_the_full_forward(model, request):
             steps.append(model.decoder(tokens[:, :end], incremental_state=state)[0][:, -1])
         full, _ = model.decoder(tokens)
     torch.testing.assert_close(torch.stack(steps, 1), full, rtol=1e-5, atol=1e-5)
-
-
-GENERATION = {
-    "beam": (*LM_TASK, "--beam", 3, "--nbest", 2),
-    "sampling": (*LM_TASK, "--sampling", "--temperature", 0.7, "--beam", 1),
-    "sentences": ("--task", "language_modeling", "--sample-break-mode", "eos", "--beam", 1),
-}
-
-
-@pytest.mark.parametrize("how", GENERATION)
-def test_generate(how, mixture_lm, lm_data):
-    """fairseq-generate --task language_modeling continues the first words of each block, or of each sentence."""
-    result = fairseq(
-        "generate", lm_data, *GENERATION[how], "--path", mixture_lm.last, "--gen-subset", "test", "--batch-size", 8,
-        *ALL_SENTENCES, "--prefix-size", 2, "--max-len-b", 10,
-    )  # fmt: skip
-    sources = dict(line[2:].split("\t") for line in result.out.splitlines() if line.startswith("T-"))
-    hypotheses = [line[2:].split("\t") for line in result.out.splitlines() if line.startswith("H-")]
-    assert len(hypotheses) == len(sources) * (2 if how == "beam" else 1)
-    assert len(sources) == 40 or how != "sentences"
-    for number, score, words in hypotheses:
-        assert words.split()[:2] == sources[number].split()[:2]
-        assert math.isfinite(float(score)) and float(score) < 0
 
 
 def test_from_pretrained(mixture_lm, lm_data):

@@ -1,6 +1,5 @@
 """The spherical family through fairseq's own commands: training, logs, evaluation, decoding, mistakes."""
 
-import math
 from argparse import Namespace
 from typing import NamedTuple
 
@@ -9,8 +8,6 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq_commands import (
-    ALL_SENTENCES,
-    LM_TASK,
     Trained,
     awaited,
     fairseq,
@@ -125,21 +122,6 @@ def test_epsilon_is_the_option_s(model_of):
     assert load(model_of("spherical transformer").folder)[0].decoder.output_projection.function.epsilon == 0.0198
 
 
-@pytest.mark.parametrize("name", ["taylor lstm", "spherical transformer", "spherical translation"])
-def test_generate(name, model_of, lm_data, mt_data):
-    """fairseq-generate: two hypotheses of each sentence, the scores being log-probabilities."""
-    task = (mt_data,) if MODELS[name].arch == TRANSLATION else (lm_data, *LM_TASK, "--prefix-size", 2)
-    result = fairseq(
-        "generate", *task, "--path", model_of(name).last, "--gen-subset", "test", "--batch-size", 8, *ALL_SENTENCES,
-        "--beam", 3, "--nbest", 2, "--max-len-b", 12,
-    )  # fmt: skip
-    lines = [line.split("\t") for line in result.out.splitlines()]
-    sentences = [line for line in lines if line[0].startswith("T-")]
-    hypotheses = [line for line in lines if line[0].startswith("H-")]
-    assert len(hypotheses) == 2 * len(sentences) > 20
-    assert all(math.isfinite(float(score)) and float(score) < 0 for _, score, _ in hypotheses)
-
-
 @pytest.mark.parametrize("name", ["taylor lstm", "spherical lstm", "spherical transformer", "spherical translation"])
 def test_stock_criterion_gives_the_same_loss(name, model_of):
     """cross_entropy on the same model: loss, gradients and logs, in training and validation."""
@@ -191,20 +173,6 @@ def test_a_new_model_is_the_prior(name, model, layer, model_of):
 def test_a_model_that_is_read_counts_no_text(model_of, monkeypatch):
     monkeypatch.setattr(output_layer_config, "training_counts", None)
     load(model_of("taylor lstm").folder)
-
-
-def test_training_starts_from_the_prior(model_of, lm_data, tmp_path):
-    """The first validation, after a step of size 0, finds the cross-entropy of the words' prior."""
-    _, task = load(model_of("taylor lstm").folder)
-    pad = task.target_dictionary.pad()
-    words = {
-        split: torch.cat([batch["target"][batch["target"] != pad] for batch in batches(task, split)])
-        for split in ("train", "valid")
-    }
-    prior = torch.bincount(words["train"], minlength=len(task.target_dictionary)) + 1.0
-    expected = -(prior / prior.sum()).log2()[words["valid"]].mean().item()
-    result = fairseq(*spherical_training("taylor lstm", lm_data, tmp_path, "--max-update", 1, "--lr", 0))
-    assert logged(result, "valid")[0]["loss"] == pytest.approx(expected, abs=1e-3)
 
 
 # top10_error of kernel mixtures

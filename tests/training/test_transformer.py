@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq_commands import ALL_SENTENCES, USER_DIR, awaited, fairseq, later, logged, mt_training
+from fairseq_commands import ALL_SENTENCES, awaited, fairseq, later, logged, mt_training
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import KERNELS
@@ -113,36 +113,6 @@ def test_a_checkpoint_of_other_dictionaries_is_refused(side, model_of):
             state[name] = state[name][:8]
     with pytest.raises(SystemExit, match="8 words.* 24"):
         model.load_state_dict(state)
-
-
-def test_hydra_train(mt_data, tmp_path):
-    """fairseq-hydra-train from one YAML."""
-    sizes = {"embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 1}
-    lines = "\n".join(f"  {side}_{name}: {n}" for side in ("encoder", "decoder") for name, n in sizes.items())
-    (tmp_path / "tiny.yaml").write_text(
-        f"""# @package _global_
-common: {{user_dir: {USER_DIR}, cpu: true, seed: 3, log_format: json, log_interval: 5}}
-checkpoint: {{save_dir: {tmp_path}/saved, no_epoch_checkpoints: true}}
-task: {{_name: translation, data: {mt_data}, source_lang: de, target_lang: en}}
-dataset: {{batch_size: 16, required_batch_size_multiple: 1}}
-criterion: {{_name: kernel_mixture_cross_entropy, label_smoothing: 0.1}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 10, lr: [0.01]}}
-model:
-  _name: kernel_transformer
-  kernels: lin,log
-  kernel_params: "log.scale=learned"
-  share_decoder_input_output_embed: true
-  dropout: 0.0
-{lines}
-"""
-    )
-    result = fairseq("hydra_train", "--config-dir", tmp_path, "--config-name", "tiny", cwd=tmp_path)
-    losses = [line["loss"] for line in logged(result, "valid")]
-    assert losses and math.isfinite(losses[-1])
-    saved = torch.load(tmp_path / "saved" / "checkpoint_last.pt", weights_only=True)["model"]
-    assert saved["decoder.output_projection.latent_projection"].shape == (2, 16, 16)
 
 
 # architectures
