@@ -5,8 +5,7 @@ import argparse
 import warnings
 from pathlib import Path
 
-from .errors import CommandParser, mistake
-from .output_layers.table import LAYERS
+from .errors import CommandParser, mistake, similar
 
 
 def main() -> None:
@@ -15,9 +14,7 @@ def main() -> None:
     parser.add_argument(
         "--user-dir", help="with --list: a folder of your own, as of fairseq-train, whose kernels count"
     )
-    parser.add_argument(
-        "--criterion", choices=LAYERS, metavar="OUTPUT_LAYER", help="print an output layer's criterion"
-    )
+    parser.add_argument("--criterion", metavar="OUTPUT_LAYER", help="print an output layer's criterion")
     parser.add_argument(
         "--configs", action="store_true", help="print the profiles' folder, with lm/ and mt/, for fairseq-hydra-train"
     )
@@ -26,6 +23,10 @@ def main() -> None:
     if args.user_dir and not args.list:
         parser.error("--user-dir goes with --list")
     if args.criterion:
+        from .output_layers import LAYERS
+
+        if args.criterion not in LAYERS:
+            parser.error(f"no output layer {args.criterion}{similar(args.criterion, LAYERS)}")
         print(LAYERS[args.criterion].criterion)
     elif args.list:
         list_registered(args)

@@ -201,7 +201,8 @@ def test_an_lstm_s_default_sizes_are_fairseq_s(dictionary):
     stock = Namespace(criterion="cross_entropy")
     ARCH_CONFIG_REGISTRY["lstm_lm"](stock)
     stock.tokens_per_sample = 5
-    theirs = LSTMLanguageModel.build_model(stock, task(dictionary))
+    stock_task = SimpleNamespace(**vars(task(dictionary)), dictionary=dictionary)
+    theirs = LSTMLanguageModel.build_model(stock, stock_task)
     ours = KernelLSTMLanguageModel.build_model(KernelLSTMLanguageModelConfig(max_target_positions=5), task(dictionary))
     counts = [sum(value.numel() for value in own.parameters()) for own in (theirs, ours)]
     assert counts[0] == counts[1]

@@ -132,8 +132,8 @@ def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
     (tmp_path / "checkpoint_last.pt").unlink()
     os.utime(tmp_path / "checkpoint2.pt", (10, 10))
     (tmp_path / "checkpoint_avg.pt").touch()  # of a user, who has averaged others
-    assert checkpoint.newest(tmp_path).name == "checkpoint6.pt"
-    places["checkpoint2.pt"] = (3, 200)  # now that of the latest start
+    backwards = sorted(tmp_path.glob("*.pt"), reverse=True)
+    monkeypatch.setattr(checkpoint.Path, "glob", lambda *_: backwards)  # in a folder's order, which may be any
     assert checkpoint.newest(tmp_path).name == "checkpoint2.pt"
 
 
@@ -159,15 +159,14 @@ def test_a_damaged_checkpoint_is_passed_over(mixture_lm, monkeypatch, tmp_path):
         assert not isinstance(end.value, checkpoint.Damaged)
 
 
-def test_nothing_of_an_earlier_training_counts(mixture_lm, monkeypatch):
+def test_nothing_of_an_earlier_training_counts(mixture_lm):
     """Its best loss and what --patience had counted, which fairseq keeps in its functions, in one process."""
     from fairseq_cli.train import should_stop_early
 
     cfg = Namespace(restore_file=str(mixture_lm.last), save_dir="nowhere", finetune_from_model=None,
                     reset_optimizer=True, reset_meters=True)  # fmt: skip
-    monkeypatch.setattr(checkpoint_utils.save_checkpoint, "best", 0.1, raising=False)
-    monkeypatch.setattr(should_stop_early, "best", 0.1, raising=False)
-    monkeypatch.setattr(should_stop_early, "num_runs", 9, raising=False)
+    checkpoint_utils.save_checkpoint.best = should_stop_early.best = 0.1
+    should_stop_early.num_runs = 9
     trainer = Namespace(checkpoint_suffix="", get_model=Namespace, get_num_updates=lambda: 0)
     checkpoints.resume(lambda *_: (None, None), cfg, trainer)
     assert not hasattr(checkpoint_utils.save_checkpoint, "best") and not vars(should_stop_early)
