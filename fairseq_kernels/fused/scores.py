@@ -6,7 +6,6 @@ from torch import Tensor
 
 from .inner_product import Scale
 from .mixture_nll import Scores
-from .values import GradientExpected
 
 
 def fused_scores(
@@ -21,11 +20,7 @@ def fused_scores(
     if kernel.fused is None:
         similarity = kernel.formula(products, words, contexts)
     else:
-        values = (
-            GradientExpected.apply(value, f"a value of {kernel.name}") if isinstance(value, Tensor) else value
-            for value in kernel.fused_values()
-        )
-        similarity = kernel.fused.apply(*values, *products, *words, *contexts)
+        similarity = kernel.fused.apply(*kernel.fused_values(), *products, *words, *contexts)
     # as it is: one that the formula has overwritten has a gradient of its own
     is_product = any(similarity is p and times_written(p) == times for p, times in zip(products, before))
     free, scale = is_product or kernel.fused is not None, kernel.value("scale")

@@ -4,7 +4,6 @@ from typing import Union
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 Value = Union[int, float, Tensor]
 
@@ -22,19 +21,3 @@ def dot(one: Tensor, other: Tensor) -> Tensor:
 def multiplied(one: Tensor, other: Tensor, factor: float) -> Tensor:
     """``one * other * factor`` in the place of ``one``, in one pass."""
     return torch.addcmul(one.new_zeros(()), one, other, value=factor, out=one)
-
-
-class GradientExpected(Function):
-    """A learned value, passed on as it is; raises where a Function's backward gives no gradient of it."""
-
-    @staticmethod
-    def forward(ctx, value, name):
-        ctx.name = name
-        ctx.set_materialize_grads(False)
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx, grad):
-        if grad is None:
-            raise RuntimeError(f"{ctx.name} is learned, but its kernel's fused Function gives no gradient of it")
-        return grad, None

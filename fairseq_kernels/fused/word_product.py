@@ -1,6 +1,6 @@
 """The inner products of a chunk's context vectors with the words' vectors, (n, V), and their gradients."""
 
-from typing import Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Hashable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,44 @@ class Workspace:
         return buffer[: len(like), :columns]
 
 
+class WordMatrices:
+    """The word matrices of a pass over chunks, the sums of their gradients, and the buffers of the products.
+
+    Args:
+        matrices: (V, d) each: one that all components share, or one for each component.
+        gradients: the sums of dL/dmatrix, to which backward adds; None where no gradients are wanted.
+        grad_latent: the sum of dL/dC (K, d, d), or None.
+        fused: whether the Functions of this package compute the scores; otherwise autograd differentiates formulas.
+    """
+
+    def __init__(
+        self,
+        matrices: Sequence[Tensor],
+        gradients: Optional[Sequence[Tensor]] = None,
+        grad_latent: Optional[Tensor] = None,
+        fused: bool = True,
+    ):
+        self.matrices, self.gradients, self.grad_latent, self.fused = matrices, gradients, grad_latent, fused
+        self.workspace = Workspace()
+
+    def products(
+        self, matrix: int, columns: slice, queries: Tensor, token_factors: List[List[Tensor]]
+    ) -> Sequence[Tensor]:
+        """The products (n, V) of several components' queries (K n, m) with the same columns of one matrix."""
+        words = self.matrices[matrix][:, columns]
+        if not self.fused:  # tensors of their own, which a formula may overwrite
+            return [part @ words.T for part in queries.chunk(len(token_factors))]
+        grad_words = None if self.gradients is None else self.gradients[matrix][:, columns]
+        block = self.workspace.rows((matrix, columns.start, columns.stop), queries, len(words))
+        return WordProduct.apply(queries, words, grad_words, block, token_factors)
+
+    def project(self, features: Tensor, maps: Tensor) -> Tensor:
+        """h C_k of each component, (n, d) and (K, d, d) to (K, n, d)."""
+        if not self.fused:
+            return torch.matmul(features, maps)
+        return LatentProjection.apply(features, maps, self.grad_latent)
+
+
 class WordProduct(Function):
     """Queries (K n, m) of K components against words (V, m): K products (n, V), whose memory is one block.
 
@@ -35,8 +73,8 @@ class WordProduct(Function):
     Args:
         grad_words: (V, m), or None where no gradients are wanted.
         block: (K n, V), for the products and later their gradients.
-        token_factors: for each component None, or a list in which the loss may leave a factor (n, 1) by which the
-            gradient of its product is still to be multiplied: here it costs a pass over m columns, not over V.
+        token_factors: one list for each component. The loss may leave a factor (n, 1) in it, by which the gradient of
+            its product is still to be multiplied: here it costs a pass over m columns, not over V.
     """
 
     @staticmethod
@@ -82,54 +120,26 @@ class LatentProjection(Function):
         return torch.bmm(grad, ctx.maps.mT).sum(0), None, None
 
 
-class Queries(NamedTuple):
-    """Vectors of several components that meet the same columns of the same word matrix."""
-
-    matrix: int
-    columns: slice
-    components: List[int]
-    vectors: Tensor  # (len(components) n, m)
-
-
-Multiply = Callable[[Queries], Sequence[Tensor]]
-
-
-def all_products(kernels: Sequence, contexts: Tensor, matrices: int, multiply: Multiply) -> List[List[Tensor]]:
-    """What the kernels ask for, ``products[component][query]``, (n, V) each, in as few matrix products as possible.
-
-    Args:
-        contexts: of each component, (K, n, d).
-        matrices: the number of word matrices: 1 (tied) or K.
-        multiply: does one matrix product.
-    """
+def all_products(
+    kernels: Sequence, contexts: Tensor, words: WordMatrices, token_factors: List[List[Tensor]]
+) -> List[List[Tensor]]:
+    """The products ``[component][query]``, (n, V) each, that the kernels ask for, in as few matrix products as
+    possible; ``contexts`` are (K, n, d)."""
+    matrices = len(words.matrices)
     groups: Dict[Tuple, List[Tuple[int, int, Tensor]]] = {}
     products: List[List[Tensor]] = []
     for k, kernel in enumerate(kernels):
         queries = kernel.queries(contexts[k])
         products.append([contexts] * len(queries))  # places, filled below
         for index, (vectors, columns) in enumerate(queries):
-            check_query(kernel, vectors, columns, contexts[k])
             vectors, columns = widened(vectors.to(contexts.dtype), columns, contexts.size(-1), matrices)
             groups.setdefault((k % matrices, columns.start, columns.stop), []).append((k, index, vectors))
     for (matrix, start, stop), group in groups.items():
         vectors = stacked([vectors for _, _, vectors in group])
-        parts = multiply(Queries(matrix, slice(start, stop), [k for k, _, _ in group], vectors))
+        parts = words.products(matrix, slice(start, stop), vectors, [token_factors[k] for k, _, _ in group])
         for (k, index, _), part in zip(group, parts):
             products[k][index] = part
     return products
-
-
-def check_query(kernel, vectors: Tensor, columns: slice, contexts: Tensor) -> None:
-    """
-    Raises:
-        TypeError: a kernel's query doesn't fit the words' coordinates that it names.
-    """
-    start, stop, step = columns.indices(contexts.size(-1))
-    if step != 1 or vectors.shape != (contexts.size(0), stop - start):
-        raise TypeError(
-            f"{type(kernel).__name__}.queries must return pairs of vectors (N, m) and a slice of m coordinates without "
-            f"a step, not {tuple(vectors.shape)} and {columns}"
-        )
 
 
 def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple[Tensor, slice]:

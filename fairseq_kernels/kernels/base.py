@@ -210,34 +210,9 @@ class Kernel(nn.Module):
         """S before scaling, (N, V), from the products (N, V), word terms (V,) and context terms (N, 1)."""
         raise NotImplementedError(f"{type(self).__name__} has no similarity(products, words, contexts)")
 
-    def checked_terms(self, method: str, vectors: Tensor) -> Tuple[Tensor, ...]:
-        """``word_terms`` or ``context_terms`` of the vectors: without its comma, a tuple of one would pass for V.
-
-        Raises:
-            TypeError: no tuple of tensors of the shape that the method's docstring gives.
-        """
-        terms = getattr(self, method)(vectors)
-        shape = (vectors.size(0), 1) if method == "context_terms" else (vectors.size(0),)
-        if not isinstance(terms, (tuple, list)) or any(getattr(term, "shape", None) != shape for term in terms):
-            raise TypeError(
-                f"{type(self).__name__}.{method} must return a tuple of tensors {shape}, not {described(terms)}"
-            )
-        return tuple(terms)
-
     def formula(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
-        """:meth:`similarity`, in the products' precision, whichever the formula computes in.
-
-        Raises:
-            TypeError: no tensor of the products' shape, or one to which autograd has no way from the products.
-        """
+        """:meth:`similarity` in the products' precision, (N, V), whichever it computes in."""
         similarity = self.similarity(products, words, contexts)
-        if products and getattr(similarity, "shape", None) != products[0].shape:
-            raise TypeError(
-                f"{type(self).__name__}.similarity must return a tensor {tuple(products[0].shape)}, not "
-                f"{described(similarity)}"
-            )
-        if torch.is_grad_enabled() and any(p.requires_grad for p in products) and not similarity.requires_grad:
-            raise TypeError(f"{type(self).__name__}.similarity has no gradient; leave out detach, .data and no_grad")
         return similarity.to(products[0].dtype) if products else similarity
 
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
@@ -257,21 +232,52 @@ class Kernel(nn.Module):
     def forward(self, weight: Tensor, contexts: Tensor) -> Tensor:
         """S for every word and context: weight (V, d), contexts (N, d) to (N, V)."""
         products = [query.to(weight.dtype) @ weight[:, columns].T for query, columns in self.queries(contexts)]
-        words, terms = self.checked_terms("word_terms", weight), self.checked_terms("context_terms", contexts)
-        return self.scores(products, words, terms)
+        return self.scores(products, self.word_terms(weight), self.context_terms(contexts))
 
     def extra_repr(self) -> str:
         fixed = [f"{name}={value:g}" for name, value in self._fixed.items()]
         return ", ".join([self.name, *fixed, *(f"{name}=learned" for name in self._real)])
 
 
-def described(value) -> str:
-    """What a method has returned, for errors."""
-    if isinstance(value, Tensor):
-        return f"a tensor {tuple(value.shape)}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(described, value))})"
-    return repr(value)
+def check_interface(kernel: Kernel) -> None:
+    """Calls a kernel's methods once, for two context vectors and three words.
+
+    Raises:
+        TypeError: a method returns something else than its docstring says, or a tensor without gradient.
+    """
+    dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+    weight, contexts = (torch.linspace(-1, 1, n * kernel.embed_dim, dtype=dtype).view(n, -1) for n in (3, 2))
+    if torch.is_inference_mode_enabled() or weight.is_meta:  # without values, or gradients, there is nothing to see
+        return
+
+    def expect(method: str, wanted: str, fits: bool) -> None:
+        if not fits:
+            raise TypeError(f"{type(kernel).__name__}.{method} must return {wanted}")
+
+    with torch.enable_grad():
+        weight.requires_grad_()
+        contexts.requires_grad_()
+        queries = kernel.queries(contexts)
+        for vectors, columns in queries:
+            start, stop, step = columns.indices(kernel.embed_dim)
+            fits = step == 1 and vectors.shape == (2, stop - start) and vectors.requires_grad
+            expect("queries", "pairs of vectors (N, m), made of the contexts, and a slice of m coordinates", fits)
+        words, terms = kernel.word_terms(weight), kernel.context_terms(contexts)
+        for method, given, shape in (("word_terms", words, (3,)), ("context_terms", terms, (2, 1))):
+            fits = isinstance(given, (tuple, list)) and all(getattr(term, "shape", None) == shape for term in given)
+            expect(method, "a tuple of tensors " + ("(V,)" if method == "word_terms" else "(N, 1)"), fits)
+
+        def products() -> List[Tensor]:
+            return [vectors.to(dtype) @ weight[:, columns].T for vectors, columns in queries]
+
+        similarity = kernel.similarity(products(), words, terms)
+        fits = getattr(similarity, "shape", None) == (2, 3) and similarity.requires_grad
+        expect("similarity", "a tensor (N, V) with a gradient: without detach, .data and no_grad", fits)
+        learned = list(kernel.parameters())
+        if kernel.fused is not None and learned:
+            score = kernel.fused.apply(*kernel.fused_values(), *products(), *words, *terms) * kernel.value("scale")
+            gradients = torch.autograd.grad(score.sum(), learned, allow_unused=True)
+            expect("fused", "a gradient of each learned value", all(g is not None for g in gradients))
 
 
 def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:

@@ -5,7 +5,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple, Union
 import torch
 
 from .. import kernel_names
-from .base import KERNELS, Kernel, Learned
+from .base import KERNELS, Kernel, Learned, check_interface
 
 KernelSpec = Union[str, Sequence[str]]
 ParameterSpec = Union[None, str, Mapping]
@@ -115,7 +115,10 @@ def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec
     for name in values.keys() - set(names):
         with torch.device("meta"):  # no memory for a kernel that is only checked
             KERNELS[kernel_of(name)](1 << 20, **values[name])  # a dimension that no value is too large for
-    return [
+    built = [
         KERNELS[name](embed_dim, **{**values.get(name, {}), **values.get(component, {})})
         for name, component in zip(names, component_names(names))
     ]
+    for kernel in built:
+        check_interface(kernel)
+    return built

@@ -10,9 +10,7 @@ from ..fused.matrix_products import chunks
 from ..fused.precision import HALF
 from .chunked_loss import LossPass, Metrics, chunked_loss
 from .layer_state import LayerState
-
-# Rows of scores in a chunk on the CPU: fewer make poor matrix products, more fall out of the caches.
-CPU_ROWS = 384
+from .work_space import WorkSpace, tokens_of_a_chunk
 
 
 def check_integer(name: str, value, least: int = 1) -> None:
@@ -40,16 +38,32 @@ class Tokens(NamedTuple):
     features: Tensor  # (N, d)
     target: Tensor  # (N,)
     weight: Optional[Tensor]  # (N,)
-    counted: Optional[Tensor]  # of all tokens, which these are; None: all
-    product_dtype: Optional[torch.dtype]
+    counted: Optional[Tensor]  # a mask over all tokens, of those that these are; None: all
 
 
-def computed_tensors(module: nn.Module) -> Iterator[str]:
-    """Names of tensors with gradient that parametrizations or hooks put in the place of parameters."""
-    for prefix, part in module.named_modules():
-        replaced = [name for name, value in vars(part).items() if isinstance(value, Tensor) and value.requires_grad]
-        for name in (*getattr(part, "parametrizations", ()), *replaced):
-            yield f"{prefix}.{name}" if prefix else name
+def computed_by_hooks(module: nn.Module) -> Iterator[str]:
+    """Names of tensors that hooks compute from others, as ``torch.nn.utils.spectral_norm`` does."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor) and (value.requires_grad or f"{name}_orig" in part._parameters):
+                yield name
+
+
+def parametrized(module: nn.Module) -> Iterator[str]:
+    """Names of tensors that ``torch.nn.utils.parametrizations`` compute from others."""
+    return (name for part in module.modules() for name in getattr(part, "parametrizations", ()))
+
+
+def refuse_computed(names: Iterator[str]) -> None:
+    """
+    Raises:
+        ValueError: there is one.
+    """
+    for name in names:
+        raise ValueError(
+            f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, or "
+            "take the loss from forward"
+        )
 
 
 class OutputLayer(LayerState):
@@ -117,20 +131,12 @@ class OutputLayer(LayerState):
 
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
         """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
-        for name in computed_tensors(self):
-            raise ValueError(
-                f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, "
-                "or take the loss from forward"
-            )
-        return chunked_loss(self, tokens, smoothing, summed)
+        refuse_computed(parametrized(self))
+        return chunked_loss(self, tokens, smoothing, summed, self.product_dtype(tokens.features))
 
-    def cpu_tokens(self) -> int:
-        """The most tokens a chunk on the CPU, where nothing is said about memory."""
-        return CPU_ROWS
-
-    def row_bytes(self, dtype: torch.dtype) -> int:
-        """Bytes of work space that one token needs in a chunk."""
-        return 2 * self.vocab_size * dtype.itemsize
+    def work_space(self) -> WorkSpace:
+        """What one token needs in a chunk."""
+        return WorkSpace(2 * self.vocab_size)
 
     def set_log_prior(self, counts: Sequence[float]) -> None:
         """Start the bias from the words' counts (V,), to each of which one is added: where a context vector of 0 gives
@@ -161,11 +167,7 @@ class OutputLayer(LayerState):
 
     def chunk_size(self, features: Tensor) -> int:
         """Tokens a chunk, from the memory budget."""
-        budget = self.memory_budget or (512 << 20 if features.is_cuda else 192 << 20)
-        tokens = budget // self.row_bytes(features.dtype)
-        if self.memory_budget is None and not features.is_cuda:
-            tokens = min(tokens, self.cpu_tokens())
-        return max(1, tokens)
+        return tokens_of_a_chunk(self.work_space(), self.memory_budget, features)
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalised log-probabilities.
@@ -232,6 +234,7 @@ class OutputLayer(LayerState):
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
+        refuse_computed(computed_by_hooks(self))
         tokens = self._tokens(features, target, ignore_index, token_weight)
         with torch.autocast(features.device.type, enabled=False):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
@@ -276,7 +279,7 @@ class OutputLayer(LayerState):
         if words.device.type == "cpu":
             for word in words[(words < 0) | (words >= self.vocab_size)][:1].tolist():
                 raise ValueError(f"target {word} is not one of the {self.vocab_size} words, nor the ignore_index")
-        return Tokens(flat, words, weight, counted, self.product_dtype(features))
+        return Tokens(flat, words, weight, counted)
 
     def observe(self, features: Tensor) -> Dict[str, Tensor]:
         """Numbers of the tokens, by name, of which criterions log the mean: (..., d) to (...) or () each,

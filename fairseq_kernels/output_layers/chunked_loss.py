@@ -5,10 +5,10 @@ stays. Backward multiplies by the incoming scalar. Exact, in three matrix produc
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -26,12 +26,9 @@ class LossPass:
 
     Attributes:
         leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
-        observed: None, or what the pass has seen beside its losses: its ``count(factor)`` is called once, with the
-            incoming gradient; 0 is of a batch that fairseq only fills up with, which doesn't count.
-    """
+        """
 
     leaves: Sequence[Tensor] = ()
-    observed: Optional[Any] = None
 
     def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics]:
         """The loss of each token, (n,), differentiable; and other numbers of each: ``nll`` is without smoothing."""
@@ -46,12 +43,11 @@ class LossPass:
 
 
 class PassResult(NamedTuple):
-    """Of all chunks: losses (N,), metrics (N, ...), gradients of features and parameters."""
+    """The losses (N,), metrics (N, ...) and the gradients of features and parameters, over all chunks."""
 
     losses: Tensor
     metrics: Metrics
     gradients: Optional[List[Optional[Tensor]]]
-    observed: Optional[Any]
 
 
 def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight) -> PassResult:
@@ -75,39 +71,12 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
             work.add(grads)
         del loss  # and with it the chunk's graph, before the next one needs its memory
     gradients = [grad_features, *work.gradients()] if with_gradients else None
-    return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients, work.observed)
+    return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients)
 
 
 def unchanged(tensor: Tensor) -> Tensor:
+    """The tensor itself."""
     return tensor
-
-
-class WithLayer(nn.Module):
-    """Calls a function, as ``torch.func.functional_call`` calls modules, for which ``layer`` has other parameters."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, function, *arguments):
-        return function(*arguments)
-
-
-def call_with(layer, parameters: Dict[str, Tensor], function: Callable, *arguments):
-    """``function(*arguments)``, for which the layer has these tensors in the place of its parameters, also of one that
-    several of its modules share."""
-    if not parameters:
-        return function(*arguments)
-    own = dict(layer.named_parameters())
-    instead = {id(own[name]): tensor for name, tensor in parameters.items()}
-    # torch's own way with what is shared does not give a module that is there twice its parameters back
-    named = {
-        f"layer.{prefix}.{name}" if prefix else f"layer.{name}": instead[id(parameter)]
-        for prefix, module in layer.named_modules()
-        for name, parameter in module._parameters.items()
-        if id(parameter) in instead
-    }
-    return torch.func.functional_call(WithLayer(layer), named, (function, *arguments), tie_weights=False)
 
 
 class ChunkedLoss(Function):
@@ -123,7 +92,7 @@ class ChunkedLoss(Function):
         with saved_tensors_hooks(unchanged, unchanged):
             result = run_pass(layer, *arguments)
         metrics.update(result.metrics)
-        ctx.gradients, ctx.observed, ctx.counted = result.gradients, result.observed, False
+        ctx.gradients, ctx.own = result.gradients, list(map(id, parameters))
         ctx.save_for_backward(features, target, token_weight, result.losses, *parameters)
         losses = result.losses if token_weight is None else result.losses * token_weight
         # a copy: fairseq multiplies the loss of a batch that only fills up by 0, in place
@@ -139,17 +108,14 @@ class ChunkedLoss(Function):
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
             again = features, target, options.epsilon, options.product_dtype, True, weight
-            # the pass' own parameters: functional_call may have given the layer them for it alone
-            own = dict(zip((name for name, _ in ctx.layer.named_parameters()), parameters))
-            _, _, gradients, ctx.observed = call_with(ctx.layer, own, run_pass, ctx.layer, *again)
+            if ctx.own != list(map(id, ctx.layer.parameters())):
+                raise RuntimeError("functional_call goes with one backward of a summed loss alone")
+            gradients = run_pass(ctx.layer, *again).gradients
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
                     gradient.mul_(grad_loss)
-        if ctx.observed is not None and not ctx.counted:
-            ctx.observed.count(grad_loss)
-            ctx.counted = True
         wanted = ctx.needs_input_grad[3:4] + ctx.needs_input_grad[6:]
         grad_features, *grad_parameters = (
             gradient.to(tensor.dtype) if wants and gradient is not None else None
@@ -160,7 +126,7 @@ class ChunkedLoss(Function):
 
 
 class LossOptions(NamedTuple):
-    """Of one call of ``nll``."""
+    """What one call of ``nll`` asks for."""
 
     epsilon: float  # of label smoothing
     summed: bool
@@ -168,9 +134,9 @@ class LossOptions(NamedTuple):
     product_dtype: Optional[torch.dtype]
 
 
-def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
+def chunked_loss(layer, tokens, epsilon: float, summed: bool, product_dtype) -> Tuple[Tensor, Metrics]:
     """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
-    features, target, token_weight, _, product_dtype = tokens
+    features, target, token_weight, _ = tokens
     parameters = list(layer.parameters())
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
     options = LossOptions(epsilon, summed, learning, product_dtype)

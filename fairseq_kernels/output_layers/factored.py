@@ -6,6 +6,7 @@ layer.nll(features, target).backward()      # the gradient of the features; the 
 optimizer.step()                            # W <- W - lr dL/dW, exactly, without touching all rows of W
 """
 
+import copy
 from typing import Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
@@ -17,8 +18,7 @@ from ..fused.precision import at_least_float32
 from .base import OutputLayer, check_integer, several_processes
 from .spherical import SphericalFamily
 from .spherical_statistics import gram
-
-FOLD_ROWS = 1 << 16  # rows of A that are folded at a time
+from .work_space import FOLD_ROWS
 
 
 class FactoredGradient(NamedTuple):
@@ -55,7 +55,7 @@ class FactoredStatistics(torch.autograd.Function):
         return grad_features, None, None, None, grad_anchor
 
 
-class FactoredSpherical(SphericalFamily):
+class FactoredSpherical(OutputLayer):
     """A layer of the spherical family whose matrix is held as W = A U + 1 w^T, with W^T 1, W^T W and U^-1 beside it.
 
     A step of SGD changes U, w and the target's rows of A alone: O(N d^2 + d^3), whatever V. The bias is one more
@@ -77,16 +77,14 @@ class FactoredSpherical(SphericalFamily):
     total: Tensor
 
     def __init__(self, layer: SphericalFamily, condition_limit: float, fold_every: int):
-        OutputLayer.__init__(
-            self,
-            layer.embed_dim,
-            layer.vocab_size,
-            f"factored {layer.function.name}",
-            layer.function.settings,
-            layer.memory_budget,
+        super().__init__(
+            layer.embed_dim, layer.vocab_size, f"factored {layer.kind}", layer.settings, layer.memory_budget
         )
-        self.function, self.has_bias = layer.function, layer.bias is not None
-        self.loss_is_nll = layer.loss_is_nll
+        form = copy.copy(layer)
+        form._parameters = dict.fromkeys(layer._parameters)  # their values are in the factors
+        self._form = [form]  # the loss and the distribution; in a list, as its buffers are no part of checkpoints
+        self.has_bias, self.loss_is_nll = layer.bias is not None, layer.loss_is_nll
+        self.bias = None
         self.condition_limit, self.fold_every, self.updates = condition_limit, fold_every, 0
         weight = layer.weight.detach()
         weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
@@ -108,15 +106,6 @@ class FactoredSpherical(SphericalFamily):
         """The factors keep their precision under ``.half()``: their inverse needs it."""
         return super()._apply(at_least_float32(function), recurse)
 
-    def product_dtype(self, features: Tensor) -> None:
-        """No products with all words are made."""
-
-    def reset_parameters(self) -> None:
-        raise NotImplementedError("reset the dense layer, and factor it")
-
-    def set_log_prior(self, counts) -> None:
-        raise ValueError("set the prior of the dense layer before it is factored")
-
     def rows_of(self, words: Union[Tensor, slice]) -> Tensor:
         """Rows of W with their biases, (N, e)."""
         return torch.addmm(self.shift, self.base[words], self.map)
@@ -129,20 +118,25 @@ class FactoredSpherical(SphericalFamily):
         """Context vectors with a 1 for the bias, (N, e)."""
         return torch.cat([features, features.new_ones(len(features), 1)], 1) if self.has_bias else features
 
-    def outputs(self, features):
+    def log_probabilities(self, features):
         own = self.extended(features).to(self.base.dtype)
-        return ((own @ self.map.T) @ self.base.T + (own @ self.shift).unsqueeze(1)).to(features.dtype)
+        outputs = (own @ self.map.T) @ self.base.T + (own @ self.shift).unsqueeze(1)
+        return self._form[0].distribution(outputs.to(features.dtype))
 
-    def statistics(self, features, target):
+    def losses(self, tokens, smoothing, summed):
         # the anchor asks for a backward also when the features need none; as with other parameters, backward counts
         # the gradient of W, torch.autograd.grad(loss, features) doesn't
         anchor = self.shift.new_zeros((), requires_grad=torch.is_grad_enabled())
         gradients: List[FactoredGradient] = []
         if anchor.requires_grad:
             anchor.register_post_accumulate_grad_hook(lambda _: self.collect(gradients))
-        own = self.extended(features).to(self.base.dtype)
-        statistics = FactoredStatistics.apply(own, target, self, gradients, anchor)
-        return tuple(part.to(features.dtype) for part in statistics)
+        own = self.extended(tokens.features).to(self.base.dtype)
+        statistics = FactoredStatistics.apply(own, tokens.target, self, gradients, anchor)
+        statistics = tuple(part.to(tokens.features.dtype) for part in statistics)
+        return self._form[0].losses_of(statistics, tokens, smoothing, summed)
+
+    def work_space(self):
+        return self._form[0].work_space()
 
     def collect(self, gradients: List[FactoredGradient]) -> None:
         """Moves what a backward pass has found to :attr:`pending`."""
@@ -224,7 +218,7 @@ def factored(
     Raises:
         ValueError: another layer, or ``fold_every`` below 1.
     """
-    if not isinstance(layer, SphericalFamily) or isinstance(layer, FactoredSpherical):
+    if not isinstance(layer, SphericalFamily):
         raise ValueError(
             f"{type(layer).__name__} can't be factored; give a layer of the spherical family: TaylorSoftmax, "
             "SphericalSoftmax, SquaredError or SoftmaxBound"

@@ -2,25 +2,21 @@
 
 import functools
 import itertools
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..fused.matrix_products import chunks, word_products
+from ..fused.matrix_products import chunks
 from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.scores import fused_scores
-from ..fused.word_product import LatentProjection, Multiply, Queries, WordProduct, Workspace, all_products
+from ..fused.word_product import WordMatrices, all_products
 from ..kernels import Kernel
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import OutputLayer, finite
-from .chunked_loss import LossPass, call_with
-
-CPU_TOKENS = 192  # a chunk on the CPU: with more, what is made of the scores leaves the caches
-CPU_UNTIED_TOKENS = 128  # tokens a chunk on the CPU with a matrix a component
-WORDS_AT_A_TIME = 512  # whose terms are differentiated: the copies of their vectors stay in the cache
-RENAMED = {"context_maps": "latent_projection", "mixture_map": "prior_projection"}  # since older checkpoints
+from .chunked_loss import LossPass
+from .work_space import WORDS_AT_A_TIME, of_mixture
 
 
 class Shared(NamedTuple):
@@ -156,11 +152,6 @@ class GeneralizedSoftmax(OutputLayer):
         if self.prior_projection is not None:
             nn.init.xavier_uniform_(self.prior_projection)
 
-    def adapt_state(self, state_dict, prefix):
-        for old, new in RENAMED.items():
-            if prefix + old in state_dict:
-                state_dict[prefix + new] = state_dict.pop(prefix + old)
-
     def prior_bias(self, prior):
         return prior.log()
 
@@ -206,50 +197,29 @@ class GeneralizedSoftmax(OutputLayer):
         return Shared(matrices, word_terms(self.components(), matrices), latent, prior)
 
     def component_scores(
-        self,
-        features: Tensor,
-        shared: Shared,
-        multiply: Multiply,
-        project: Callable[[Tensor, Tensor], Tensor],
-        token_factors: Optional[List[List[Tensor]]] = None,
+        self, features: Tensor, shared: Shared, words: WordMatrices
     ) -> Tuple[List[Scores], Optional[Tensor]]:
-        """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d).
-
-        Args:
-            multiply: the products of queries with the words' vectors.
-            project: h C_k, (n, d) and (K, d, d) to (K, n, d).
-            token_factors: of the components, where their fused Functions are to be used (``fused.scores``).
-        """
+        """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d)."""
         contexts, log_pi = features.unsqueeze(0), None
         if shared.latent_projection is not None:
-            contexts = self.latent_activation(project(features, shared.latent_projection))
+            contexts = self.latent_activation(words.project(features, shared.latent_projection))
         if shared.prior_projection is not None:
             log_pi = log_mixture_weights(features, shared.prior_projection)
-        products = all_products(self.components(), contexts, len(shared.matrices), multiply)
+        token_factors: List[List[Tensor]] = [[] for _ in self.kernels]
+        products = all_products(self.components(), contexts, words, token_factors)
         scores = []
         for k, kernel in enumerate(self.components()):
-            terms = products[k], shared.terms[k], kernel.checked_terms("context_terms", contexts[k])
-            if token_factors is None:
-                scores.append(Scores(kernel.scores(*terms), free=False))
-            else:
+            terms = products[k], shared.terms[k], kernel.context_terms(contexts[k])
+            if words.fused:
                 scores.append(fused_scores(kernel, *terms, token_factors[k]))
+            else:
+                scores.append(Scores(kernel.scores(*terms), free=False))
         return scores, log_pi
 
     def log_probabilities(self, features: Tensor) -> Tensor:
         shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
         fused = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-
-        def multiply(queries: Queries) -> Sequence[Tensor]:
-            words = shared.matrices[queries.matrix][:, queries.columns]
-            if not fused:
-                # each its own, which a formula may overwrite
-                return [vectors @ words.T for vectors in queries.vectors.unflatten(0, (len(queries.components), -1))]
-            block = queries.vectors.new_empty(len(queries.vectors), len(words))
-            word_products(queries.vectors, words, out=block)
-            return block.chunk(len(queries.components))
-
-        token_factors: Optional[List[List[Tensor]]] = [[] for _ in self.kernels] if fused else None
-        scores, log_pi = self.component_scores(features, shared, multiply, torch.matmul, token_factors)
+        scores, log_pi = self.component_scores(features, shared, WordMatrices(shared.matrices, fused=fused))
         bias = None if self.bias is None else self.bias.to(features.dtype)
         if bias is not None and len(scores) > 1:
             bias = finite(bias)
@@ -264,13 +234,9 @@ class GeneralizedSoftmax(OutputLayer):
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)
 
-    def cpu_tokens(self) -> int:
-        # untied, each component has a product of its own, which fewer rows make slow
-        tokens = min(super().cpu_tokens() // len(self.kernels), CPU_TOKENS)
-        return max(tokens, CPU_UNTIED_TOKENS if self.untied else 1)
-
-    def row_bytes(self, dtype: torch.dtype) -> int:
-        return self.vocab_size * dtype.itemsize * sum(kernel.score_buffers() for kernel in self.components())
+    def work_space(self):
+        buffers = sum(kernel.score_buffers() for kernel in self.components())
+        return of_mixture(self.vocab_size, buffers, len(self.kernels), self.untied)
 
     def extra_repr(self) -> str:
         tied = "untied" if self.untied else "tied"
@@ -287,7 +253,7 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
 
     def terms_of(words: slice) -> List[Tuple[Tensor, ...]]:
         blocks = [matrix[words] for matrix in matrices]
-        return [kernel.checked_terms("word_terms", block) for kernel, block in zip(kernels, itertools.cycle(blocks))]
+        return [tuple(kernel.word_terms(block)) for kernel, block in zip(kernels, itertools.cycle(blocks))]
 
     if torch.is_grad_enabled():
         return terms_of(slice(None))
@@ -305,59 +271,30 @@ class GeneralizedSoftmaxPass(LossPass):
     """
 
     def __init__(self, layer: GeneralizedSoftmax, dtype, product_dtype, with_gradients: bool):
-        self.layer, self.with_gradients = layer, with_gradients
-        self.workspace = Workspace()
+        self.layer = layer
         with torch.no_grad():
-            self.shared = layer.shared(dtype)
+            self.shared = shared = layer.shared(dtype)
             self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
-        matrices = self.shared.matrices
-        self.words = matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
+        words = shared.matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
+        self.words, self.grad_bias = WordMatrices(words), None
         if not with_gradients:
-            self.grad_matrices: List[Optional[Tensor]] = [None] * len(matrices)
-            self.grad_bias = self.grad_latent = None
-            self.copies: Dict[str, Tensor] = {}
             return
-        self.grad_matrices = [torch.zeros_like(matrix) for matrix in matrices]
+        self.words.gradients = self.grad_matrices = [torch.zeros_like(matrix) for matrix in shared.matrices]
         self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
-        latent, prior = self.shared.latent_projection, self.shared.prior_projection
-        self.grad_latent = None if latent is None else torch.zeros_like(latent)
-        self.shared = self.shared._replace(
-            terms=[tuple(map(differentiable, terms)) for terms in self.shared.terms],
+        latent, prior = shared.latent_projection, shared.prior_projection
+        self.words.grad_latent = None if latent is None else torch.zeros_like(latent)
+        self.shared = shared._replace(
+            terms=[tuple(map(differentiable, terms)) for terms in shared.terms],
             prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
-        learned = {f"kernels.{name}": p for name, p in layer.kernels.named_parameters() if p.requires_grad}
-        self.learned = list(learned.values())
-        # in their place, as a user's hooks on them would run in every chunk
-        self.copies = {name: parameter.detach().requires_grad_() for name, parameter in learned.items()}
+        self.learned = [parameter for parameter in layer.kernels.parameters() if parameter.requires_grad]
         priors = [] if self.shared.prior_projection is None else [self.shared.prior_projection]
-        self.anchor = matrices[0].new_zeros((), requires_grad=True)
         terms = (term for terms in self.shared.terms for term in terms if term.requires_grad)
-        self.leaves = [*terms, *self.copies.values(), *priors, self.anchor]
+        self.leaves = [*terms, *self.learned, *priors]
         self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
 
     def losses(self, features, target, epsilon):
-        token_factors: List[List[Tensor]] = [[] for _ in self.layer.kernels]
-
-        def multiply(queries: Queries) -> Sequence[Tensor]:
-            words, grad_words = self.words[queries.matrix], self.grad_matrices[queries.matrix]
-            name = queries.matrix, queries.columns.start, queries.columns.stop
-            block = self.workspace.rows(name, queries.vectors, len(words))
-            vectors = queries.vectors
-            if self.with_gradients and not vectors.requires_grad:
-                vectors = vectors + self.anchor  # 0: has autograd come by, as the words have a gradient all the same
-            return WordProduct.apply(
-                vectors,
-                words[:, queries.columns],
-                None if grad_words is None else grad_words[:, queries.columns],
-                block,
-                [token_factors[k] for k in queries.components],
-            )
-
-        def project(features: Tensor, latent_projection: Tensor) -> Tensor:
-            return LatentProjection.apply(features, latent_projection, self.grad_latent)
-
-        arguments = features, self.shared, multiply, project, token_factors
-        scores, log_pi = call_with(self.layer, self.copies, self.layer.component_scores, *arguments)
+        scores, log_pi = self.layer.component_scores(features, self.shared, self.words)
         metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
         loss = MixtureNLL.apply(
             log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)
@@ -368,7 +305,7 @@ class GeneralizedSoftmaxPass(LossPass):
         add_up(self.sums, gradients)
 
     def gradients(self):
-        self.workspace = Workspace()
+        self.words.workspace.buffers.clear()
         layer, sums = self.layer, iter(self.sums)
         grad_terms = [next(sums) if t.requires_grad else None for terms in self.shared.terms for t in terms]
         grad_learned = [next(sums) for _ in self.learned]
@@ -378,7 +315,7 @@ class GeneralizedSoftmaxPass(LossPass):
         by_parameter: Dict[Optional[Tensor], Optional[Tensor]] = dict(zip(self.learned, grad_learned))
         for matrix, gradient in zip(layer.matrices(), self.grad_matrices):  # a user may have tied some of them
             by_parameter[matrix] = by_parameter[matrix] + gradient if matrix in by_parameter else gradient
-        by_parameter.update({layer.bias: self.grad_bias, layer.latent_projection: self.grad_latent})
+        by_parameter.update({layer.bias: self.grad_bias, layer.latent_projection: self.words.grad_latent})
         if layer.prior_projection is not None:
             by_parameter[layer.prior_projection] = next(sums)
         return [by_parameter.get(parameter) for parameter in layer.parameters()]
@@ -387,15 +324,14 @@ class GeneralizedSoftmaxPass(LossPass):
         """Adds the gradients that the word matrices, and learned hyper-parameters, have through these words' terms."""
         leaves = [matrix[words].detach().requires_grad_() for matrix in self.shared.matrices]
         with torch.enable_grad():
-            terms = call_with(self.layer, self.copies, word_terms, self.layer.components(), leaves)
-            terms = [term for of_kernel in terms for term in of_kernel]
+            terms = [term for of_kernel in word_terms(self.layer.components(), leaves) for term in of_kernel]
         pairs = [(t, grad[words]) for t, grad in zip(terms, grad_terms) if t.requires_grad and grad is not None]
         if not pairs:
             return
         outputs, grad_outputs = zip(*pairs)
-        inputs = [*leaves, *self.copies.values()]
+        inputs = [*leaves, *self.learned]
         gradients = torch.autograd.grad(outputs, inputs, grad_outputs, allow_unused=True)
-        grad_words = [total[words] for total in self.grad_matrices if total is not None]
+        grad_words = [total[words] for total in self.grad_matrices]
         add_up([*grad_words, *grad_learned], gradients)
 
 

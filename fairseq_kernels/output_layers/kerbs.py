@@ -16,10 +16,10 @@ from ..fused.word_product import Workspace
 from .base import OutputLayer, check_integer, finite
 from .chunked_loss import LossPass, Metrics
 from .kerbs_kernel import LIMIT, bayesian_kernel, clamped, divisor, switch
-from .sense_allocation import AllocationSettings, Observation, SenseAllocation, clear_moments_of
+from .sense_allocation import AllocationSettings, SenseAllocation, clear_moments_of
+from .work_space import CPU_SENSE_TOKENS, WorkSpace
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
-CPU_TOKENS = 256  # a chunk at most: more are no faster
 
 
 class KerBSoftmax(OutputLayer):
@@ -185,11 +185,16 @@ class KerBSoftmax(OutputLayer):
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return KerBSPass(self, dtype, with_gradients)
 
-    def cpu_tokens(self) -> int:
-        return CPU_TOKENS
+    def work_space(self):
+        return WorkSpace(2 * self.num_senses + 3 * self.vocab_size, CPU_SENSE_TOKENS)
 
-    def row_bytes(self, dtype: torch.dtype) -> int:
-        return (2 * self.num_senses + 3 * self.vocab_size) * dtype.itemsize
+    def losses(self, tokens, smoothing, summed):
+        loss, metrics = super().losses(tokens, smoothing, summed)
+        shares = metrics.pop("sense_shares")
+        if self.training and self.allocation is not None and loss.requires_grad:
+            senses = self.word_senses()[tokens.target].clamp_min(0)
+            self.allocation.observe(loss, tokens.target, senses, metrics["nll"], shares)
+        return loss, metrics
 
     def observe(self, features):
         """The mean theta, words of several senses, senses in use, senses moved so far: () each."""
@@ -221,13 +226,14 @@ def norm(vectors: Tensor) -> Tensor:
 
 class SenseNLL(Function):
     """The loss of each token of a chunk, (n,), from its features (n, d); backward adds the gradients of the senses to
-    the sums of the pass. ``metrics`` receives ``nll`` (n,)."""
+    the sums of the pass. ``metrics`` receives ``nll`` (n,) and
+    ``sense_shares`` (n, M)."""
 
     @staticmethod
     def forward(ctx, features, work, target, epsilon, metrics):
         ctx.work = work
-        loss, nll, ctx.saved = work.forward(features, target, epsilon)
-        metrics["nll"] = nll.detach()  # it may be the loss itself
+        loss, seen, ctx.saved = work.forward(features, target, epsilon)
+        metrics.update(seen)
         return loss
 
     @staticmethod
@@ -250,7 +256,7 @@ class KerBSPass(LossPass):
         self.weight = layer.weight.detach().to(dtype)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.table = layer.word_senses()
-        self.blocks = word_blocks(len(self.weight), CPU_TOKENS, self.weight.device)
+        self.blocks = word_blocks(len(self.weight), CPU_SENSE_TOKENS, self.weight.device)
         self.workspace = Workspace()
         if layer.theta is not None:
             self.theta = clamped(layer.theta.detach().to(dtype))
@@ -264,15 +270,13 @@ class KerBSPass(LossPass):
             self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
             if layer.theta is not None:
                 self.grad_outward, self.grad_curved, self.grad_near = (torch.zeros_like(self.theta) for _ in range(3))
-        if layer.allocation is not None and with_gradients and layer.training:
-            self.observed = Observation(layer.allocation)
 
     def losses(self, features, target, epsilon):
         metrics: Metrics = {}
         return SenseNLL.apply(features, self, target, epsilon, metrics), metrics
 
-    def forward(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Tuple]:
-        """Losses (n,), the same without label smoothing, and the first arguments of :meth:`backward`."""
+    def forward(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics, Tuple]:
+        """Losses (n,), metrics, and the first arguments of :meth:`backward`."""
         length = norm(features) if self.layer.theta is not None else torch.ones_like(features[:, :1])
         queries = features / length
         scores = self.workspace.rows("scores", features, len(self.weight))
@@ -283,8 +287,8 @@ class KerBSPass(LossPass):
                 self.kernel(curved[:, senses], senses, length, scores[:, senses])
         if self.bias is not None:
             scores.add_(self.bias[self.layer.sense_word])
-        loss, nll, grad_scores = self.sense_losses(scores, target, epsilon)
-        return loss, nll, (grad_scores, curved, queries, length)
+        loss, nll, shares, grad_scores = self.sense_losses(scores, target, epsilon)
+        return loss, {"nll": nll.detach(), "sense_shares": shares}, (grad_scores, curved, queries, length)
 
     def kernel(self, products: Tensor, senses: slice, length: Tensor, scores: Tensor) -> None:
         """Scores (n, block) of the senses; their products become ``curved``."""
@@ -295,8 +299,9 @@ class KerBSPass(LossPass):
             curved.copy_(torch.where(positive, curved, plain))
         torch.mul(curved, self.outward[senses], out=scores).mul_(length)
 
-    def sense_losses(self, scores: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Losses (n,), the same without label smoothing, and dL/dscores, which takes the scores' place."""
+    def sense_losses(self, scores: Tensor, target: Tensor, epsilon: float):
+        """Losses (n,), the same without label smoothing, p(s | y) of the target's senses (n, M), 0 where it has fewer,
+        and dL/dscores, which takes the scores' place."""
         senses = self.table[target]
         missing, senses = senses < 0, senses.clamp_min(0)
         own = scores.gather(1, senses).masked_fill_(missing, -torch.inf)
@@ -312,9 +317,7 @@ class KerBSPass(LossPass):
             else:
                 log_sum = log_sum_exp(scores, True, peak)
             loss = nll = log_sum + (peak - at_target)
-        if self.observed is not None:
-            self.observed.add(target, senses, nll, shares)
-        return loss, nll, grad_scores
+        return loss, nll, shares, grad_scores
 
     def smoothed_losses(self, scores, target, epsilon, at_target):
         smoothing = Smoothing.over(self.layer.vocab_size, epsilon)

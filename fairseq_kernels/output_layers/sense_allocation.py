@@ -1,5 +1,6 @@
 """Dynamic sense allocation (Miao et al. 2019, section 4.2 and Algorithm 1): senses move to where they are missed."""
 
+import functools
 import logging
 import weakref
 from dataclasses import dataclass
@@ -96,6 +97,26 @@ class SenseAllocation(nn.Module):
             for name in OBSERVED:  # the checkpoint has the first process's, which count once
                 getattr(self, f"pending_{name}").zero_()
 
+    def observe(self, loss: Tensor, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
+        """Counts a batch, in its backward: the targets (N,), their senses (N, M), and p(s | y) of these (N, M).
+
+        A batch that fairseq only fills up with, whose gradient is 0, doesn't count, nor one with an infinite loss or
+        NaN, which ``--amp`` skips.
+        """
+
+        def count(grad: Tensor) -> None:
+            hook.remove()  # a second backward counts nothing
+            counts, dtype = (grad != 0).any() & nll.isfinite().all(), self.usage.dtype
+            for name, indices, values in (
+                ("log_probability", target, -nll),
+                ("occurrences", target, torch.ones_like(nll)),
+                ("usage", senses.flatten(), shares.flatten()),
+            ):
+                values = torch.where(counts, values, 0.0).to(dtype)
+                getattr(self, f"pending_{name}").index_add_(0, indices, values)
+
+        hook = loss.register_hook(count)
+
     def update(self, layer, num_updates: int) -> None:
         """Called before every batch: at the first one of an update takes in the last update's sums; then may move."""
         if layer.weight.dtype not in (torch.float32, torch.float64):
@@ -186,39 +207,21 @@ class SenseAllocation(nn.Module):
                     value[self.moved] = 0
 
 
-class Observation:
-    """What one pass over a batch saw of words and senses; it counts once its gradients are used."""
-
-    def __init__(self, allocation: SenseAllocation):
-        self.allocation = allocation
-        self.sums = {name: torch.zeros_like(getattr(allocation, name)) for name in OBSERVED}
-
-    def add(self, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
-        """Targets (n,), their senses (n, M) and p(s | y) of these, 0 where a word has fewer."""
-        self.sums["log_probability"].index_add_(0, target, -nll.to(self.sums["usage"].dtype))
-        self.sums["occurrences"].index_add_(0, target, torch.ones_like(nll, dtype=self.sums["usage"].dtype))
-        self.sums["usage"].index_add_(0, senses.flatten(), shares.flatten().to(self.sums["usage"].dtype))
-
-    def count(self, factor: Tensor) -> None:
-        """Adds the sums to the pending ones, but not those of a batch that fairseq only fills up with, whose factor is
-        0, or of one with an infinite loss or NaN, which ``--amp`` skips."""
-        counts = (factor != 0).any() & self.sums["log_probability"].isfinite().all()
-        for name, value in self.sums.items():
-            getattr(self.allocation, f"pending_{name}").add_(torch.where(counts, value, 0.0))
-
-
 _layers: weakref.WeakSet = weakref.WeakSet()
-
-
-def _before_step(optimizer, args, kwargs):
-    for layer in _layers:
-        layer.allocation.clear_moments(layer, optimizer)
-
-
-# Neither models nor criterions get to see the optimiser: torch's hook for every optimiser's step does.
-register_optimizer_step_pre_hook(_before_step)
 
 
 def clear_moments_of(layer) -> None:
     """Has the moments of the layer's moved senses cleared before the next step of its optimiser."""
     _layers.add(layer)
+    watch_optimizers()
+
+
+@functools.cache
+def watch_optimizers() -> None:
+    """Registers torch's hook for the step of every optimiser, once: models and criterions don't get to see theirs."""
+
+    def before_step(optimizer, args, kwargs):
+        for layer in _layers:
+            layer.allocation.clear_moments(layer, optimizer)
+
+    register_optimizer_step_pre_hook(before_step)

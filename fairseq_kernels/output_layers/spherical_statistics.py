@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks, multiply, word_blocks
+from .work_space import STATISTICS_TOKENS
 
-TOKENS = 1024  # whose work space is alive at a time: beside the gradients it is then small
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
 
 
@@ -54,7 +54,7 @@ class SphericalStatistics(torch.autograd.Function):
     def forward(ctx, features, target, weight, bias, sums: WordSums):
         quadratic = multiply(features, sums.gram)
         output, square = features.new_empty(len(features)), features.new_empty(len(features))
-        for some in chunks(len(features), TOKENS):
+        for some in chunks(len(features), STATISTICS_TOKENS):
             torch.linalg.vecdot(features[some], weight[target[some]], out=output[some])
             torch.linalg.vecdot(features[some], quadratic[some], out=square[some])
         total = features @ sums.weights + sums.biases
@@ -74,20 +74,20 @@ class SphericalStatistics(torch.autograd.Function):
         grad_features = grad_weight = grad_bias = None
         if wants_features:
             grad_features = torch.empty_like(features)
-            for some in chunks(len(features), TOKENS):
+            for some in chunks(len(features), STATISTICS_TOKENS):
                 part = torch.mul(weight[target[some]], grad_output[some].unsqueeze(1), out=grad_features[some])
                 part.addcmul_(quadratic[some], grad_square[some].unsqueeze(1), value=2)
                 part.addr_(grad_total[some], total_weights)
         if wants_weight:
             second = weight.new_zeros(features.size(1), features.size(1))
-            for some in chunks(len(features), TOKENS):
+            for some in chunks(len(features), STATISTICS_TOKENS):
                 second.add_(multiply(features[some].T, features[some] * grad_square[some].unsqueeze(1)), alpha=2)
             grad_weight = torch.empty_like(weight)
             for words in word_blocks(len(weight), weight.size(1), weight.device):
                 part = multiply(weight[words], second, out=grad_weight[words]).add_(row)
                 if bias is not None:
                     part.addr_(bias[words], doubled)
-            for some in chunks(len(features), TOKENS):
+            for some in chunks(len(features), STATISTICS_TOKENS):
                 grad_weight.index_add_(0, target[some], features[some] * grad_output[some].unsqueeze(1))
         if bias is not None and wants_bias:
             grad_bias = weight @ doubled + grad_total.sum() + 2 * grad_square.sum() * bias
