@@ -1,39 +1,48 @@
-"""What the layers' tests share: random inputs, gradients by autograd and by differences, and the memory of a pass."""
+"""What the layers' tests share: the layers, random inputs, gradients, and the memory of a pass."""
 
 import torch
-from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
 
-def inputs(layer, tokens=7, seed=1, dtype=None):
-    torch.manual_seed(seed)
-    features = torch.randn(tokens, layer.embed_dim, dtype=dtype or layer.weight.dtype)
+LAYERS = {
+    "lin": lambda d=6, v=9: GeneralizedSoftmax(d, v),
+    "mixture": lambda d=6, v=9: GeneralizedSoftmax(d, v, "2xlin,log", kernel_params="log.gamma=learned"),
+    "untied": lambda d=6, v=9: GeneralizedSoftmax(d, v, "lin,ssg", untied=True),
+    "taylor": lambda d=6, v=9: TaylorSoftmax(d, v),
+    "spherical": lambda d=6, v=9: SphericalSoftmax(d, v),
+    "kerbs": lambda d=6, v=9: KerBSoftmax(d, v, bias=True, theta=0.5),
+    "allocation": lambda d=6, v=9: KerBSoftmax(d, v, bias=True, allocation=AllocationSettings()),
+}
+
+
+def randomised(layer):
+    """The layer in float64 with random parameters, a learned hyper-parameter near its start."""
+    layer = layer.double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += torch.randn_like(parameter) * (0.6 if parameter.dim() else 0.05)
+    return layer
+
+
+def tokens(number=7, dim=6, words=9):
+    torch.manual_seed(1)
+    features = torch.randn(number, dim, dtype=torch.float64, requires_grad=True)
+    return features, torch.randint(words, (number,))
+
+
+def gradients(value, *inputs):
+    """Of the inputs that are used; zeros for others. The graph stays."""
+    found = torch.autograd.grad(value, inputs, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs)]
+
+
+def inputs(layer, tokens=7):
+    """Features and targets for a layer of any size, in its precision."""
+    torch.manual_seed(1)
+    features = torch.randn(tokens, layer.embed_dim, dtype=layer.weight.dtype)
     return features.requires_grad_(), torch.randint(layer.num_embeddings, (tokens,))
-
-
-def gradients(value, features, layer):
-    """Of the features and all parameters."""
-    return torch.autograd.grad(value, [features, *layer.parameters()], retain_graph=True, allow_unused=True)
-
-
-def gradcheck(layer, features, loss):
-    """torch's, of ``loss(layer, features)`` by the features and all parameters."""
-    names = [name for name, _ in layer.named_parameters()]
-
-    class Loss(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, features):
-            return loss(self.layer, features)
-
-    def function(features, *values):
-        return torch.func.functional_call(Loss(), {f"layer.{n}": v for n, v in zip(names, values)}, (features,))
-
-    values = [p.detach().clone().requires_grad_() for p in layer.parameters()]
-    return torch.autograd.gradcheck(function, (features, *values))
 
 
 class OnCuda(torch.Tensor):

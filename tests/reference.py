@@ -73,35 +73,88 @@ def scores(kernel, weight, contexts):
     return scale * FORMULAS[kernel.name](weight, contexts, **values)
 
 
-def log_probabilities(layer, features):
-    """log p(v | h), p = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v), h_k = tanh(C_k^T h), pi = softmax(M^T h)
-    (Eq. 1-3): (N, d) to (N, V)."""
+def components(layer, features):
+    """pi (N, K) and S_k + beta (N, V) of each component: h_k = tanh(C_k^T h), pi = softmax(M^T h) (Eq. 1-3)."""
     matrices = [layer.weight, *layer.untied_weights]
     weights, contexts = torch.ones(len(features), 1, dtype=features.dtype), [features]
     if layer.prior_projection is not None:
         weights = torch.softmax(features @ layer.prior_projection, -1)
     if layer.latent_projection is not None:
         contexts = [layer.latent_activation(features @ projection) for projection in layer.latent_projection]
-    parts = []
-    for k, kernel in enumerate(layer.kernels):
-        score = scores(kernel, matrices[k] if layer.untied else layer.weight, contexts[k])
-        if layer.bias is not None:
-            score = score + layer.bias
-        parts.append(weights[:, k : k + 1].log() + torch.log_softmax(score, -1))
-    return torch.logsumexp(torch.stack(parts), 0)
+    bias = 0.0 if layer.bias is None else layer.bias
+    return weights, [
+        scores(kernel, matrices[k] if layer.untied else layer.weight, contexts[k]) + bias
+        for k, kernel in enumerate(layer.kernels)
+    ]
 
 
-def nll(layer, features, target, ignore_index=None, label_smoothing=0.0):
-    """-sum_v t_v log p(v | h) of each token, (N,): t is 1 - epsilon on the target, epsilon / (V - 1) elsewhere."""
-    log_p = log_probabilities(layer, features)
-    words = log_p.size(1)
-    real = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
-    one_hot = torch.nn.functional.one_hot(target.where(real, torch.zeros_like(target)), words).to(log_p.dtype)
-    if label_smoothing and words > 1:  # a single word has no other to give a share to
-        wanted = label_smoothing / (words - 1) * (1 - one_hot) + (1 - label_smoothing) * one_hot
-    else:
-        wanted = one_hot
-    return -(wanted * log_p).sum(-1) * real
+def kerbs_scores(layer, features):
+    """K_theta(h, w_s) of every sense as printed (Miao et al. 2019, Eq. 9), with the word's bias, (N, S)."""
+    length = features.norm(dim=1, keepdim=True) * layer.weight.norm(dim=1)
+    score = features @ layer.weight.T
+    if layer.theta is not None:
+        theta = layer.theta
+        alpha = -theta / (2 * (torch.exp(-theta) + theta - 1))
+        curved = length * (alpha * torch.exp(-theta * score / length) - alpha)
+        score = torch.where(score > 0, curved, score) if layer.positive_only else curved
+    return score if layer.bias is None else score + layer.bias[layer.sense_word]
+
+
+NUMERATORS = {
+    "taylor": lambda layer, o: 1 + o + o**2 / 2,
+    "spherical": lambda layer, o: o**2 + layer.epsilon,
+    "squared-error": lambda layer, o: o.clamp_min(1e-8),
+    "softmax-bound": lambda layer, o: o.exp(),
+}
+
+
+def log_probabilities(layer, features):
+    """log p(v | h) of any layer, (N, d) to (N, V)."""
+    if layer.name == "kernels":
+        weights, parts = components(layer, features)
+        joint = [weights[:, k : k + 1].log() + torch.log_softmax(part, -1) for k, part in enumerate(parts)]
+        return torch.logsumexp(torch.stack(joint), 0)
+    if layer.name == "kerbs":
+        senses = torch.softmax(kerbs_scores(layer, features), dim=1)
+        return torch.stack([senses[:, layer.sense_word == word].sum(1) for word in range(layer.vocab_size)], 1).log()
+    numerators = NUMERATORS[layer.name](layer, outputs(layer, features))
+    return (numerators / numerators.sum(1, keepdim=True)).log()
+
+
+def outputs(layer, features):
+    """o = W h + beta of the spherical family, (N, V)."""
+    result = torch.einsum("nd,vd->nv", features, layer.weight)
+    return result if layer.bias is None else result + layer.bias
+
+
+def bouchard(o, xi):
+    """Bouchard's (2007) bound of log sum_v exp(o_v), its alpha at the minimum: (N, V) and (X,) to (X, N)."""
+    xi = xi.view(-1, 1, 1)
+    slope = (1 / (1 + torch.exp(-xi)) - 0.5) / (2 * xi)
+
+    def at(alpha):
+        shifted = o - alpha
+        parts = (shifted - xi) / 2 + slope * (shifted**2 - xi**2) + torch.nn.functional.softplus(xi)
+        return alpha + parts.sum(2)
+
+    low, middle, high = at(-1), at(0), at(1)  # a parabola in alpha
+    return middle - (high - low) ** 2 / (8 * (high + low - 2 * middle))
+
+
+def losses(layer, features, target, smoothing=0.0):
+    """The loss of each token, (N,): -sum_v t_v log p(v | h), t being 1 - epsilon on the target and epsilon / (V - 1)
+    elsewhere; ||o - e_y||^2; Bouchard's bound minus o_y."""
+    words = layer.vocab_size
+    one_hot = torch.nn.functional.one_hot(target, words).to(features.dtype)
+    if layer.name == "squared-error":
+        return (outputs(layer, features) - one_hot).square().sum(1)
+    if layer.name == "softmax-bound":
+        o = outputs(layer, features)
+        return bouchard(o, torch.tensor([layer.xi], dtype=o.dtype))[0] - (o * one_hot).sum(1)
+    wanted = one_hot
+    if smoothing and words > 1:  # a single word has no other to give a share to
+        wanted = smoothing / (words - 1) * (1 - one_hot) + (1 - smoothing) * one_hot
+    return -(wanted * log_probabilities(layer, features)).sum(-1)
 
 
 def log_normal_integral(mean_a, variance_a, mean_b, variance_b, points=20001):

@@ -53,7 +53,7 @@ class WordMatrices:
         """The products (n, V) of several components' queries (K n, m) with the same columns of one matrix."""
         words = self.matrices[matrix][:, columns]
         if not self.fused:  # tensors of their own, which a formula may overwrite
-            return [part @ words.T for part in queries.chunk(len(token_factors))]
+            return [part @ words.T for part in queries.unflatten(0, (len(token_factors), -1))]
         grad_words = None if self.gradients is None else self.gradients[matrix][:, columns]
         block = self.workspace.rows((matrix, columns.start, columns.stop), queries, len(words))
         return WordProduct.apply(queries, words, grad_words, block, token_factors)

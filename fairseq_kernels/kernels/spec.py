@@ -5,7 +5,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple, Union
 import torch
 
 from .. import kernel_names
-from .base import KERNELS, Kernel, Learned, check_interface
+from .base import KERNELS, Kernel, Learned
 
 KernelSpec = Union[str, Sequence[str]]
 ParameterSpec = Union[None, str, Mapping]
@@ -74,6 +74,8 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
     for name, value in pairs:
         component, _, parameter = name.partition(".")
         kernel = kernel_of(component)
+        if not parameter:
+            raise ValueError(f"kernel parameter {name!r} is of no kernel; write {'KERNEL.' + name!r}, as in log.p")
         if kernel not in KERNELS:
             raise ValueError(
                 f"kernel parameter {name!r}: unknown kernel {component!r}; choose from {', '.join(KERNELS)}"
@@ -115,10 +117,7 @@ def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec
     for name in values.keys() - set(names):
         with torch.device("meta"):  # no memory for a kernel that is only checked
             KERNELS[kernel_of(name)](1 << 20, **values[name])  # a dimension that no value is too large for
-    built = [
+    return [
         KERNELS[name](embed_dim, **{**values.get(name, {}), **values.get(component, {})})
         for name, component in zip(names, component_names(names))
     ]
-    for kernel in built:
-        check_interface(kernel)
-    return built

@@ -178,6 +178,8 @@ class OutputLayer(LayerState):
         Returns:
             (..., V), in float32, or float64 for float64 features.
         """
+        if torch.jit.is_tracing():
+            self.__prepare_scriptable__()
         flat = self._flatten(features)
         with torch.autocast(features.device.type, enabled=False):
             if torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -187,6 +189,9 @@ class OutputLayer(LayerState):
                 for rows in chunks(flat.size(0), self.chunk_size(flat)):
                     result[rows] = self.log_probabilities(flat[rows])
         return result.view(*features.shape[:-1], self.vocab_size)
+
+    def __prepare_scriptable__(self):
+        raise RuntimeError("torch.jit can't convert output layers; use torch.export")
 
     def nll(
         self,

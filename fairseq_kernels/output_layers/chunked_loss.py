@@ -26,7 +26,7 @@ class LossPass:
 
     Attributes:
         leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
-        """
+    """
 
     leaves: Sequence[Tensor] = ()
 

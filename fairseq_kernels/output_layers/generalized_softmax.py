@@ -13,6 +13,7 @@ from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.scores import fused_scores
 from ..fused.word_product import WordMatrices, all_products
 from ..kernels import Kernel
+from ..kernels.base import check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import OutputLayer, finite
 from .chunked_loss import LossPass
@@ -86,6 +87,8 @@ class GeneralizedSoftmax(OutputLayer):
             settings += " latent_projection=linear"
         super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
         self.kernels = nn.ModuleList(modules)
+        for kernel in modules:
+            check_interface(kernel)
         self.latent_activation = nn.Identity() if latent_projection == "linear" else nn.Tanh()
         components = len(self.kernels)
         self.untied = untied and components > 1
@@ -275,6 +278,8 @@ class GeneralizedSoftmaxPass(LossPass):
         with torch.no_grad():
             self.shared = shared = layer.shared(dtype)
             self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+            if self.bias is not None and len(layer.kernels) > 1:
+                self.bias = finite(self.bias)
         words = shared.matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
         self.words, self.grad_bias = WordMatrices(words), None
         if not with_gradients:

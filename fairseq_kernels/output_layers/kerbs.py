@@ -254,7 +254,7 @@ class KerBSPass(LossPass):
     def __init__(self, layer: KerBSoftmax, dtype: torch.dtype, with_gradients: bool):
         self.layer, self.with_gradients = layer, with_gradients
         self.weight = layer.weight.detach().to(dtype)
-        self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        self.bias = None if layer.bias is None else finite(layer.bias.detach().to(dtype))
         self.table = layer.word_senses()
         self.blocks = word_blocks(len(self.weight), CPU_SENSE_TOKENS, self.weight.device)
         self.workspace = Workspace()

@@ -1,9 +1,7 @@
 """Factored spherical layers: the steps of ``FactoredSGD`` against torch's SGD on the dense matrix."""
 
 import copy
-import sys
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,39 +142,6 @@ def test_steps_on_the_other_losses(bias, name):
     assert_same(dense, factors, **TIGHT)
 
 
-@pytest.mark.parametrize("target", [[5, 5, 5, 5], [5, 2, 5, 1], [1, 1, 1, 1]])
-@pytest.mark.parametrize("reduction,weighting", [("sum", [2.0]), ("none", [1.0, -0.5, 2.0, 3.0])])
-def test_repeated_and_ignored_targets(target, reduction, weighting):
-    """Word 1 is padding; a batch of padding alone changes nothing."""
-    dense, factors = pair()
-    start, target = matrix(dense), torch.tensor(target)
-    features = batch(4, torch.Generator().manual_seed(4))[0]
-    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.5)), (factors, FactoredSGD([factors], lr=0.5))):
-        loss = layer.nll(features, target, ignore_index=1, reduction=reduction)
-        (loss * torch.tensor(weighting)).sum().backward()
-        sgd.step()
-    assert_same(dense, factors, **TIGHT)
-    assert matrix(dense).allclose(start) == bool(target.eq(1).all())
-
-
-@each_softmax
-def test_large_dimensions(name):
-    dense, factors = pair(name, dim=150, words=40)
-    optimizers = torch.optim.SGD(dense.parameters(), lr=0.05), FactoredSGD([factors], lr=0.05)
-    generator = torch.Generator().manual_seed(5)
-    for tokens in (8, 200, 1):
-        batches = [batch(tokens, generator, 150, 40)]
-        for layer, sgd in zip((dense, factors), optimizers):
-            step(layer, sgd, batches)
-    assert_same(dense, factors, **TIGHT)
-
-
-def test_folding_in_parts(monkeypatch):
-    """A matrix of more rows than are folded at a time."""
-    monkeypatch.setattr(sys.modules[FactoredSGD.__module__], "FOLD_ROWS", 4)
-    test_steps_are_those_of_sgd("taylor", True, "every fourth", FEW)
-
-
 @with_and_without_bias
 @each_softmax
 def test_float32_stays_close(name, bias):
@@ -281,15 +246,6 @@ def test_a_step_between_forward_and_backward():
     torch.testing.assert_close(features.grad, wanted, **TIGHT)
 
 
-def test_no_gradients_without_a_graph():
-    """Validation leaves nothing for the next step."""
-    _, factors = pair()
-    features, target = batch(5, torch.Generator().manual_seed(12))
-    with torch.no_grad():
-        loss = factors.nll(features, target)
-    assert not loss.requires_grad and factors.pending == []
-
-
 def test_contexts_without_a_gradient():
     """The layer learns where nothing in front of it does."""
     dense, factors = pair()
@@ -308,74 +264,6 @@ def test_a_step_that_solves_an_example_exactly():
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.5)), (factors, FactoredSGD([factors], lr=0.5))):
         step(layer, sgd, batches)
     torch.testing.assert_close(factors.dense(), matrix(dense), **TIGHT)
-
-
-def test_no_second_derivative():
-    _, factors = pair()
-    features, target = batch(5, torch.Generator().manual_seed(22))
-    [gradient] = torch.autograd.grad(factors.nll(features, target), features, create_graph=True)
-    with pytest.raises(RuntimeError, match="nll has no second derivative"):
-        gradient.sum().backward()
-
-
-def test_closure():
-    """As of torch's optimisers: called with gradients on, its loss returned."""
-    dense, factors = pair()
-    features, target = batch(5, torch.Generator().manual_seed(14))
-    losses = []
-    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
-
-        def closure(layer=layer, sgd=sgd):
-            sgd.zero_grad()
-            loss = layer.nll(features, target)
-            loss.backward()
-            return loss
-
-        losses.append(sgd.step(closure).item())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
-    assert_same(dense, factors, **TIGHT)
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        lambda sgd: torch.optim.lr_scheduler.StepLR(sgd, 2, 0.5),
-        lambda sgd: torch.optim.lr_scheduler.LambdaLR(sgd, lambda number: 1 / (1 + number)),
-        lambda sgd: torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 5),
-    ],
-    ids=["step", "lambda", "cosine"],
-)
-def test_learning_rate_schedules(schedule):
-    """torch's schedulers."""
-    dense, factors = pair()
-    optimizers = torch.optim.SGD(dense.parameters(), lr=0.2), FactoredSGD([factors], lr=0.2)
-    schedulers = [schedule(sgd) for sgd in optimizers]
-    generator = torch.Generator().manual_seed(15)
-    rates = set()
-    for _ in range(5):
-        batches = [batch(FEW, generator)]
-        for layer, sgd, scheduler in zip((dense, factors), optimizers, schedulers):
-            step(layer, sgd, batches)
-            scheduler.step()
-        rates.add(optimizers[1].param_groups[0]["lr"])
-        assert_same(dense, factors, **TIGHT)
-    assert len(rates) > 2
-
-
-def test_two_layers_and_a_rate_of_each():
-    """One optimiser for several layers, whose param_groups are the layers'."""
-    pairs = [pair(), pair("spherical", dim=4)]
-    optimizer = FactoredSGD([factors for _, factors in pairs], lr=0.1)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
-    optimizer.param_groups[1]["lr"] = 0.3
-    generator = torch.Generator().manual_seed(16)
-    for (dense, factors), rate in zip(pairs, (0.1, 0.3)):
-        batches = [batch(FEW, generator, dense.embed_dim)]
-        step(dense, torch.optim.SGD(dense.parameters(), lr=rate), batches)
-        factors.nll(*batches[0]).backward()
-    optimizer.step()
-    for dense, factors in pairs:
-        assert_same(dense, factors, **TIGHT)
 
 
 @pytest.mark.parametrize("fold_every", [3, 10_000])
@@ -419,26 +307,6 @@ def test_a_factored_layer_is_its_dense_one(name, bias):
     assert matrix(dense).equal(start)
 
 
-def test_epsilon_goes_with_the_layer():
-    layer = SphericalSoftmax(DIM, WORDS, epsilon=0.7).double()
-    features, target = batch(4, torch.Generator().manual_seed(19))
-    torch.testing.assert_close(factored(layer).nll(features, target), layer.nll(features, target))
-
-
-def test_evaluation_after_a_step():
-    """In evaluation mode too the loss is that of the matrix as it is now."""
-    dense, factors = pair()
-    factors.eval()
-    features, target = batch(5, torch.Generator().manual_seed(20))
-    with torch.no_grad():
-        factors.nll(features, target), factors(features)
-    for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
-        step(layer, sgd, [(features, target)])
-    with torch.no_grad():
-        torch.testing.assert_close(factors.nll(features, target), dense.nll(features, target), **TIGHT)
-    assert_same(dense, factors, **TIGHT)
-
-
 # wrong arguments
 
 
@@ -458,30 +326,6 @@ def test_one_process_only(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(RuntimeError, match="FactoredSGD trains in one process"):
         sgd.step()
-
-
-def test_wrong_arguments_of_the_optimiser():
-    layer = TaylorSoftmax(4, 5)
-    with pytest.raises(ValueError, match=r"TaylorSoftmax is not factored; give factored\(layer\)"):
-        FactoredSGD([layer], lr=0.1)
-    for rate in (-0.1, float("nan")):
-        with pytest.raises(ValueError, match=f"lr={rate} is not allowed"):
-            FactoredSGD([factored(layer)], lr=rate)
-
-
-def test_what_belongs_to_the_dense_layer():
-    """Its start and its prior."""
-    factors = factored(TaylorSoftmax(4, 5))
-    with pytest.raises(ValueError, match="prior of the dense layer"):
-        factors.set_log_prior([1] * 5)
-    with pytest.raises(NotImplementedError, match="dense layer"):
-        factors.reset_parameters()
-
-
-def test_label_smoothing_is_refused():
-    _, factors = pair()
-    with pytest.raises(ValueError, match="label_smoothing=0.1 is not allowed"):
-        factors.nll(*batch(3, torch.Generator()), label_smoothing=0.1)
 
 
 def test_checkpoints_of_other_layers_are_refused():
@@ -505,9 +349,3 @@ def test_factors_keep_their_precision(dtype):
         optimizer.step()
         assert layer.base.dtype == layer.gram.dtype == torch.float32
         assert (layer.dense() - start).abs().max() > 0.01
-
-
-def test_no_product_with_all_words_on_a_gpu():
-    """Nothing takes half-precision inputs; the layer has no dense matrix whose precision could be asked."""
-    layer = factored(TaylorSoftmax(4, 10))
-    assert layer.product_dtype(SimpleNamespace(is_cuda=True)) is None

@@ -6,10 +6,9 @@ import sys
 
 import pytest
 import torch
-from layer_checks import Memory, inputs
-from torch.optim.optimizer import _global_optimizer_pre_hooks
+from layer_checks import inputs
 
-from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
+from fairseq_kernels import AllocationSettings, KerBSoftmax
 from fairseq_kernels.output_layers.kerbs_kernel import bayesian_kernel
 
 MODES = {"kernel": {}, "positive": {"positive_only": True}, "inner product": {"kernel": False}}
@@ -28,31 +27,6 @@ def make(words=11, dim=7, senses=25, seed=0, thetas=(-5.0, 5.3), dtype=torch.flo
             layer.bias.normal_()
         layer.sense_word[words:] = torch.randint(words, (senses - words,))
     return layer
-
-
-def equation_9(features, layer):
-    """K_theta(h, w) of every sense, as printed, with the word's bias."""
-    length = features.norm(dim=1, keepdim=True) * layer.weight.norm(dim=1)
-    scores = features @ layer.weight.T
-    if layer.theta is not None:
-        theta = layer.theta
-        alpha = -theta / (2 * (torch.exp(-theta) + theta - 1))
-        curved = length * (alpha * torch.exp(-theta * scores / length) - alpha)
-        scores = torch.where(scores > 0, curved, scores) if layer.positive_only else curved
-    return scores if layer.bias is None else scores + layer.bias[layer.sense_word]
-
-
-def plain(features, layer):
-    """log p(y) by Eq. 4 and 5, (N, V)."""
-    senses = torch.softmax(equation_9(features, layer), dim=1)
-    words = [senses[:, layer.sense_word == word].sum(1) for word in range(layer.num_embeddings)]
-    return torch.stack(words, dim=1).log()
-
-
-def smoothed(log_p, target, epsilon):
-    words = log_p.size(1)
-    shares = torch.full_like(log_p, epsilon / (words - 1)).scatter(1, target.unsqueeze(1), 1 - epsilon)
-    return -(shares * log_p).sum(1)
 
 
 def gradients(value, features, layer):
@@ -98,46 +72,6 @@ def test_the_kernel_is_smooth_where_it_switches():
     torch.testing.assert_close(gradient[0], gradient[1], rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("mode", MODES)
-def test_forward_is_the_plain_formula(mode, bias):
-    layer = make(bias=bias, **MODES[mode])
-    features, _ = inputs(layer, tokens=9)
-    log_p, expected = layer(features), plain(features, layer)
-    torch.testing.assert_close(log_p, expected, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(log_p.exp().sum(1), torch.ones(9, dtype=torch.float64))
-    upstream = torch.randn_like(log_p)
-    close(gradients((log_p * upstream).sum(), features, layer), gradients((expected * upstream).sum(), features, layer))
-
-
-def test_one_sense_without_theta_is_lin():
-    lin = GeneralizedSoftmax(7, 11, bias=False).double()
-    for options in ({}, {"kernel": False}):
-        layer = KerBSoftmax(7, 11, senses=11, **options).double()
-        layer.weight.data.copy_(lin.weight.data)
-        features, target = inputs(layer, tokens=9)
-        torch.testing.assert_close(layer(features), lin(features), rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(layer.nll(features, target), lin.nll(features, target), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("mode", MODES)
-def test_nll_is_the_plain_formula(mode, smoothing, bias):
-    layer = make(bias=bias, **MODES[mode])
-    features, target = inputs(layer, tokens=9)
-    expected = smoothed(plain(features, layer), target, smoothing)
-    for budget in (1, 3000, None):
-        layer.memory_budget = budget
-        summed = layer.nll(features, target, label_smoothing=smoothing)
-        torch.testing.assert_close(summed, expected.sum())
-        close(gradients(summed, features, layer), gradients(expected.sum(), features, layer))
-    single = layer.nll(features, target, label_smoothing=smoothing, reduction="none")
-    torch.testing.assert_close(single, expected)
-    weights = torch.rand(9, dtype=torch.float64)
-    close(gradients((single * weights).sum(), features, layer), gradients((expected * weights).sum(), features, layer))
-
-
 @pytest.mark.parametrize("theta", THETAS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_theta_s_gradient(theta, smoothing):
@@ -163,18 +97,6 @@ def test_theta_s_gradient_near_0():
     close(by_loss, by_kernel, tolerance=1e-11)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_float32_agrees_with_float64(mode):
-    for thetas in ((-5.0, 5.0), (-1e-3, 1e-3), (0.0, 0.0), (0.02, 0.1)):
-        layer = make(thetas=thetas, **MODES[mode])
-        features, target = inputs(layer, tokens=9)
-        expected = gradients(layer.nll(features, target), features, layer)
-        single = copy.deepcopy(layer).float()
-        short = features.detach().float().requires_grad_()
-        actual = gradients(single.nll(short, target), short, single)
-        close([part.double() for part in actual], expected, tolerance=2e-4)
-
-
 def test_extreme_theta_and_norms_are_finite():
     layer = make(thetas=(-200.0, 200.0), dtype=torch.float32)
     for scale in (1e-4, 1e3):
@@ -186,58 +108,7 @@ def test_extreme_theta_and_norms_are_finite():
     assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
 
 
-def test_nothing_to_learn_from():
-    layer = make()
-    features, target = inputs(layer, tokens=3)
-    assert layer.nll(features, torch.full((3,), 1), ignore_index=1).item() == 0
-    value = layer.nll(features[:0], target[:0])
-    assert value.item() == 0
-    assert all(not part.any() for part in torch.autograd.grad(value, list(layer.parameters())))
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_no_tensor_of_tokens_by_senses(smoothing):
-    """The largest new tensor is a chunk's, or a gradient's."""
-    layer = make(words=50, dim=4, senses=150, memory_budget=450 * 8 * 10)
-    features, target = inputs(layer, tokens=400)
-    with Memory() as memory:
-        layer.nll(features, target, label_smoothing=smoothing).backward()
-    assert memory.numel < 2000  # of 400 x 150 = 60,000; the features have 1,600
-
-
-def test_work_space_is_within_the_budget():
-    layer = KerBSoftmax(2, 2000, senses=2000)
-    layer.memory_budget = 64 * layer.row_bytes(torch.float32)
-    features, target = inputs(layer, tokens=300)
-    with Memory(features, target, *layer.parameters()) as memory:
-        layer.nll(features, target, label_smoothing=0.1).backward()
-    assert 0.8 * layer.memory_budget < memory.peak <= layer.memory_budget
-
-
-def test_no_second_derivative():
-    layer = make()
-    features, target = inputs(layer, tokens=9)
-    [gradient] = torch.autograd.grad(layer.nll(features, target), features, create_graph=True)
-    with pytest.raises(RuntimeError, match="nll has no second derivative"):
-        gradient.sum().backward()
-
-
-def test_rank_counts_the_more_probable_words():
-    layer = make()
-    features, target = inputs(layer, tokens=9)
-    log_p = plain(features, layer)
-    expected = (log_p > log_p.gather(1, target.unsqueeze(1))).sum(1)
-    assert torch.equal(layer.evaluate(features, target)[1], expected)
-
-
 # senses of words
-
-
-def test_senses_start_out_evenly():
-    layer = KerBSoftmax(4, 5, senses=13)
-    assert torch.bincount(layer.sense_word).tolist() == [3, 3, 3, 2, 2]
-    assert KerBSoftmax(4, 5).num_senses == 15
-    assert layer.weight.shape == (13, 4) and layer.theta.shape == (13,) and layer.bias is None
 
 
 def test_the_table_follows_the_senses():
@@ -248,25 +119,6 @@ def test_the_table_follows_the_senses():
             own = [sense for sense in table[word].tolist() if sense >= 0]
             assert own == (layer.sense_word == word).nonzero().squeeze(1).tolist()
         layer.sense_word[20] = (layer.sense_word[20] + 1) % 11
-
-
-def test_prior_start():
-    layer = KerBSoftmax(4, 5, senses=13, bias=True, theta=0.5)
-    layer.set_log_prior([0, 9, 4, 1, 6])
-    expected = torch.tensor([1.0, 10, 5, 2, 7]) / 25
-    torch.testing.assert_close(layer(torch.zeros(4)).exp(), expected)
-
-
-@pytest.mark.parametrize(
-    "options,said",
-    [
-        ({"senses": 4}, "senses=4"),
-        ({"senses": 21, "allocation": AllocationSettings()}, "at most 4"),
-    ],
-)
-def test_wrong_numbers_of_senses(options, said):
-    with pytest.raises(ValueError, match=said):
-        KerBSoftmax(4, 5, **options)
 
 
 @pytest.mark.parametrize(
@@ -402,14 +254,6 @@ def test_only_frequent_words_get_senses():
     assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
 
 
-def test_parts_of_a_vocabulary_are_one_word_at_least():
-    layer = prepared(share=0.01)
-    assert layer.allocation.reallocate(layer, 5) == [(6, 0, 5)]
-    layer = prepared(frequent=0.01)
-    layer.allocation.occurrences[3] = 11
-    assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [3]
-
-
 def test_a_moved_sense_has_a_chance_before_it_moves_again():
     """It starts with an even part of its new word; the senses that stay keep what they have."""
     layer = prepared(share=1 / 6)
@@ -458,17 +302,6 @@ def test_a_copy_has_its_own_senses():
     layer.nll(features, target)
     layer.load_state_dict(second.state_dict())
     torch.testing.assert_close(copy.deepcopy(layer).nll(features, target), second.nll(features, target))
-
-
-def test_tensors_of_the_user():
-    """Another parameter stays as it is; a computed theta is refused."""
-    layer, features, target = make(), torch.randn(5, 7, dtype=torch.float64), torch.arange(5)
-    layer.another = torch.nn.Parameter(torch.ones(2))
-    layer.nll(features, target).backward()
-    assert layer.another.grad is None and layer.theta.grad.any()
-    torch.nn.utils.parametrize.register_parametrization(layer, "theta", torch.nn.Tanh())
-    with pytest.raises(ValueError, match="theta is computed from other tensors"):
-        layer.nll(features, target)
 
 
 @pytest.mark.parametrize("made", [lambda layer: layer, copy.deepcopy], ids=["as it is", "copy"])
@@ -582,27 +415,12 @@ def test_senses_that_move_may_stay_from_a_checkpoint_on_and_the_reverse():
     assert moving.allocation.usage.eq(0.5).all()
 
 
-def test_the_optimizers_hook_is_registered_once():
-    before = len(_global_optimizer_pre_hooks)
-    for _ in range(3):
-        allocated()
-    assert len(_global_optimizer_pre_hooks) == before
-
-
 def test_half_precision_parameters_are_refused():
     """At the first batch, not at the first reallocation."""
     layer = prepared().half()
     assert layer.allocation.usage.dtype == torch.float32
     with pytest.raises(ValueError, match="--amp"):
         layer.set_num_updates(0)
-
-
-def test_one_dimension():
-    """In which a vector has no spread of its coordinates."""
-    layer = KerBSoftmax(1, 6, senses=12, allocation=AllocationSettings(every=1, share=0.5))
-    layer.allocation.occurrences.fill_(10)
-    assert layer.allocation.reallocate(layer, 1)
-    assert layer.weight.isfinite().all()
 
 
 def test_vectors_of_length_zero():

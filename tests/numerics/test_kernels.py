@@ -5,7 +5,7 @@ import reference
 import torch
 from kernel_settings import EVERY, FIXED, LEARNED, build, ids
 
-from fairseq_kernels import KERNELS, GeneralizedSoftmax, kernel_names
+from fairseq_kernels import KERNELS, GeneralizedSoftmax
 from fairseq_kernels.kernels import Kernel, Learned
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
 
@@ -56,31 +56,6 @@ def test_value_is_the_direct_formula_s(name, params):
     torch.testing.assert_close(
         kernel(weight, contexts), reference.scores(kernel, weight, contexts), rtol=1e-11, atol=1e-11
     )
-
-
-@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
-def test_gradients_are_the_direct_formula_s(name, params):
-    """Gradients of W, h and the learned hyper-parameters are autograd's on the direct formula."""
-    kernel = build(name, params, DIM)
-    weight, contexts = leaves(*vectors(seed=1))
-    inputs = [weight, contexts, *kernel.parameters()]
-    weighting = torch.randn(3, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    ours = torch.autograd.grad((kernel(weight, contexts) * weighting).sum(), inputs)
-    direct = torch.autograd.grad((reference.scores(kernel, weight, contexts) * weighting).sum(), inputs)
-    torch.testing.assert_close(ours, direct, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
-def test_gradcheck(name, params):
-    """Gradients in W, h and the learned hyper-parameters agree with finite differences."""
-    kernel = build(name, params, DIM)
-    names = [key for key, _ in kernel.named_parameters()]
-    weight, contexts = leaves(*vectors(words=3, contexts=2, seed=3))
-
-    def score(weight, contexts, *learned):
-        return torch.func.functional_call(kernel, dict(zip(names, learned)), (weight, contexts))
-
-    assert torch.autograd.gradcheck(score, (weight, contexts, *leaves(*kernel.parameters())))
 
 
 def test_expected_likelihood_is_the_integral():
@@ -339,17 +314,6 @@ def test_parameters_of_a_component():
         refuse_unused_parameters("lin", "rbf2.gamma=1")
 
 
-@pytest.mark.parametrize("spec", [None, "", {}])
-def test_no_parameters(spec):
-    assert parse_parameters(spec) == {}
-
-
-def test_parameters_of_kernels_outside_the_mixture_are_allowed():
-    """One string serves all rows of a table."""
-    [kernel] = build_kernels("log", DIM, "log.p=3,rbf.gamma=0.1")
-    assert kernel.value("p") == 3.0
-
-
 @pytest.mark.parametrize(
     "kernels,params,embed_dim,said",
     [
@@ -433,11 +397,6 @@ def test_parameters_that_nothing_uses():
         refuse_unused_parameters("2xlin,log", "log.p=3,rbf.gamma=0.1")
 
 
-def test_parameters_of_unused_kernels_do_not_ask_for_dimensions():
-    """mog.components for other rows of a table is no reason to refuse lin, whatever the dimension."""
-    assert build_kernels("lin", 4, "mog.components=600")
-
-
 def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
     class Bilinear(Kernel):
         name = "bilinear"
@@ -460,11 +419,6 @@ def test_learned_values_are_float32_at_least(start):
         torch.set_default_dtype(torch.float32)
     [value] = kernel.parameters()
     assert value.dtype == torch.float32 and float(value) == 2
-
-
-def test_the_list_of_names_that_needs_no_torch():
-    own = [name for name, kernel in KERNELS.items() if kernel.__module__.startswith("fairseq_kernels.")]
-    assert tuple(own) == kernel_names.NAMES
 
 
 @pytest.mark.parametrize("name", KERNELS)

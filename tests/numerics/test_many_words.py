@@ -32,7 +32,7 @@ def test_loss_and_gradients(kernels, params, untied, smoothing):
     features = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([0, 511, 512, 1023, WORDS - 1])
     ours = layer.nll(features, target, label_smoothing=smoothing)
-    plain = reference.nll(layer, features, target, label_smoothing=smoothing).sum()
+    plain = reference.losses(layer, features, target, smoothing).sum()
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
     inputs = [features, *layer.parameters()]
     gradients = (torch.autograd.grad(loss, inputs, allow_unused=True) for loss in (ours, plain))
@@ -45,26 +45,6 @@ def test_decoding(kernels):
     features = torch.randn(3, 6, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(layer.eval()(features), reference.log_probabilities(layer, features))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda weight: weight.mul_(-1),
-        lambda weight: weight[-3:].fill_(0.5),  # some rows, as a sparse optimiser has it
-        lambda weight: weight[1].fill_(0.5),  # a word
-        lambda weight: weight[:, 3].fill_(0.5),  # a feature
-    ],
-)
-@pytest.mark.parametrize("kernels", ["log", "lin,ssg"])
-def test_decoding_after_a_change_of_the_data(kernels, change):
-    """Optimisers that write through ``.data`` leave the version counter as it is: only the values tell."""
-    layer = layer_of(kernels, words=10_000).eval()
-    features = torch.randn(3, 6, dtype=torch.float64)
-    with torch.no_grad():
-        layer(features)
-        change(layer.weight.data)
-        torch.testing.assert_close(layer(features), reference.log_probabilities(layer, features))
 
 
 @pytest.mark.parametrize("words, dim", [(1100, 5), (40, 128), (40, 129), (30, 300)])

@@ -5,17 +5,12 @@
 tries many more, others each time; by default they are few and always the same.
 """
 
-import math
 
 import pytest
-import reference
-import torch
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_kernels import KERNELS, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
-from fairseq_kernels.analysis.training_log import read_record
-from fairseq_kernels.experiments.profiles import option_value
+from fairseq_kernels import KERNELS
 from fairseq_kernels.kernels import Learned
 from fairseq_kernels.kernels.base import DOMAINS
 from fairseq_kernels.kernels.spec import build_kernels, kernel_of, parse_kernels, parse_parameters
@@ -121,88 +116,4 @@ def test_any_hyperparameters(text):
 # logs and options, which interruptions cut anywhere
 
 
-@given(st.text(st.sampled_from("0123456789.e+-naif ,|="), max_size=30), st.integers(0, 90))
-@example("1e", 90)
-@example("1-2", 90)
-@example("inf", 90)
-def test_any_line_of_a_log(number, end):
-    """Cut or damaged, it has the values that can be read, or none."""
-    line = f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: loss=5.5, num_updates={number}, ppl={number}"[:end]
-    record = read_record(line)
-    if record is not None:
-        kind, actual = record
-        assert kind == "train_inner" and isinstance(int(actual["num_updates"]), int)
-        assert all(isinstance(value, float) for value in actual.values())
-
-
-@given(st.lists(st.sampled_from(["--lr", "--lr=", "--lr=3", "4", "--other", "--lrs=5"]), max_size=6))
-def test_the_last_value_of_an_option_counts(words):
-    given_ = [words[n + 1] for n, word in enumerate(words[:-1]) if word == "--lr"]
-    given_ += [word.partition("=")[2] for word in words if word.startswith("--lr=")]
-    assert (option_value(words, "--lr") in given_) if given_ else option_value(words, "--lr") is None
-
-
 # layers
-
-
-@st.composite
-def layers(draw):
-    names = draw(st.lists(NAMES, min_size=1, max_size=3))
-    params = {name: own for name in set(names) if (own := draw(values(name)))}
-    dim, words = draw(st.integers(6, 8)), draw(st.integers(1, 9))
-    options = {name: draw(st.booleans()) for name in ("bias", "untied")}
-    options["latent_projection"] = draw(st.sampled_from([None, "tanh", "linear"]))
-    torch.manual_seed(draw(st.integers(0, 99)))
-    layer = GeneralizedSoftmax(dim, words, names, kernel_params=params, **options).double()
-    with torch.no_grad():
-        for weight in [*layer.matrices(), *([] if layer.bias is None else [layer.bias])]:
-            weight.normal_(std=0.6)
-    layer.memory_budget = draw(st.integers(1, 4)) * layer.row_bytes(torch.float64)
-    return layer
-
-
-@st.composite
-def calls(draw, layer):
-    """Features, targets, and what may follow them."""
-    tokens = draw(st.integers(1, 6))
-    features = 0.6 * torch.randn(tokens, layer.embed_dim, dtype=torch.float64)
-    target = torch.tensor(draw(st.lists(st.integers(0, layer.num_embeddings - 1), min_size=tokens, max_size=tokens)))
-    return features.requires_grad_(), target, draw(st.none() | st.integers(0, layer.num_embeddings - 1))
-
-
-@given(layers().flatmap(lambda layer: st.tuples(st.just(layer), calls(layer))), st.sampled_from([0.0, 0.1, 0.9]))
-def test_kernels_and_mixtures(case, smoothing):
-    """Loss and all gradients are those that autograd finds of the papers' formulas."""
-    layer, (features, target, ignored) = case
-    # for p < 2 the gradient at W_v = h is unbounded, and polynomials of degree 3 leave float64's digits
-    ours = layer.nll(features, target, ignored, smoothing)
-    plain = reference.nll(layer, features, target, ignored, smoothing).sum()
-    assume(math.isfinite(plain.item()) and abs(plain.item()) < 1e4)
-    torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-8)
-    inputs = [features, *layer.parameters()]
-    ours, plain = (torch.autograd.grad(loss, inputs, allow_unused=True) for loss in (ours, plain))
-    for mine, theirs, value in zip(ours, plain, inputs):
-        zero = torch.zeros_like(value)
-        mine, theirs = (zero if gradient is None else gradient for gradient in (mine, theirs))
-        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
-
-
-@given(
-    st.sampled_from([TaylorSoftmax, SphericalSoftmax, KerBSoftmax]),
-    st.booleans(), st.integers(1, 5), st.integers(1, 9), st.integers(1, 6), st.integers(0, 99),
-)  # fmt: skip
-def test_other_layers(kind, bias, dim, words, tokens, seed):
-    """The loss is minus the log-probability of forward, and its gradients are autograd's."""
-    torch.manual_seed(seed)
-    layer = kind(dim, words, bias=bias).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_()
-    features, target = torch.randn(tokens, dim, dtype=torch.float64), torch.randint(words, (tokens,))
-    inputs = [features.requires_grad_(), *layer.parameters()]
-    ours = layer.nll(features, target)
-    plain = -layer(features).gather(1, target.unsqueeze(1)).sum()
-    torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(
-        torch.autograd.grad(ours, inputs), torch.autograd.grad(plain, inputs), rtol=1e-7, atol=1e-8
-    )

@@ -64,7 +64,7 @@ def test_kernels(dictionary):
 
 
 def test_spherical(dictionary):
-    assert layer(dictionary, output_layer="spherical", epsilon=0.5).function.epsilon == 0.5
+    assert layer(dictionary, output_layer="spherical", epsilon=0.5).epsilon == 0.5
 
 
 def test_kerbs(dictionary):

@@ -118,8 +118,8 @@ def test_train(name, model_of):
 
 def test_epsilon_is_the_option_s(model_of):
     """0.0198 by default; a checkpoint's model has the one it was trained with."""
-    assert load(model_of("spherical lstm").folder)[0].decoder.output_projection.function.epsilon == 0.1
-    assert load(model_of("spherical transformer").folder)[0].decoder.output_projection.function.epsilon == 0.0198
+    assert load(model_of("spherical lstm").folder)[0].decoder.output_projection.epsilon == 0.1
+    assert load(model_of("spherical transformer").folder)[0].decoder.output_projection.epsilon == 0.0198
 
 
 @pytest.mark.parametrize("name", ["taylor lstm", "spherical lstm", "spherical transformer", "spherical translation"])
