@@ -4,7 +4,7 @@ python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--base
 """
 
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 from ..errors import CommandParser
 from .plotting import end_labels, file_pyplot, log_scale
@@ -51,24 +51,20 @@ def draw(axis, curves: Dict[str, Dict[int, float]], log: bool = False) -> None:
 def main() -> None:
     parser = CommandParser(prog="python -m fairseq_kernels.analysis.curves", description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
-    parser.add_argument("--baseline", action="append", default=[], metavar="NAME=PPL")
+    parser.add_argument("logs", nargs="+", type=named, metavar="NAME=LOG")
+    parser.add_argument("--baseline", action="append", default=[], type=named, metavar="NAME=PPL")
     args = parser.parse_args()
-    for item in (*args.logs, *args.baseline):
-        if "=" not in item:
-            parser.error(f"{item!r} is not allowed: give a name before it, as in lin={item}")
-    try:
-        baselines = {name: float(value) for name, value in (item.split("=", 1) for item in args.baseline)}
-    except ValueError as error:
-        parser.error(f"--baseline {' '.join(args.baseline)}: {error}; give numbers, as in unigram=271.6")
-    logs = {name: Path(path) for name, path in (item.split("=", 1) for item in args.logs)}
+    logs = {name: Path(path) for name, path in args.logs}
     for name, path in logs.items():
-        if not path.is_file():
-            parser.error(f"{name}: log {path} not found; give a training's train.log")
         if not read_curves(path, "valid"):
             parser.error(f"{name}: log {path} has no validation; give a training's train.log, once it has one")
-    with parser.writing("OUT", args.out):
-        plot(logs, args.out, baselines)
+    plot(logs, args.out, {name: float(value) for name, value in args.baseline})
+
+
+def named(text: str) -> Tuple[str, str]:
+    """``NAME=VALUE``; a ValueError without ``=``."""
+    name, value = text.split("=", 1)
+    return name, value
 
 
 if __name__ == "__main__":

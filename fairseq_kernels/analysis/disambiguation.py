@@ -1,24 +1,18 @@
 """Which of several close words comes next? Gao et al. (2019, section 4.5 and Table 4), at every word of a text.
 
 Clusters of close words come from the inner products of the lin model's word vectors, as in the paper. Wherever the text
-has a word of a cluster, each model chooses among the cluster's words: its probabilities, renormalised in the cluster,
-give its choice and the log-likelihood of the text's word.
-
-Words of one line are not independent of each other. So the intervals of differences come from resampling lines, each
-with all its words, the same lines for both models; the lines count as independent. They tell of this text, not of other
-trainings of the models. And since the clusters are what this one lin model finds close, another lin model may do better
-in them too: one with another seed is the control. ``scripts/table4.sh`` calls it.
-
-A model that is better everywhere is better in clusters, too. So the same words are also put into random clusters, each
-word in the place of one of about its frequency: only what a model gains in close clusters beyond these, as a share of
-lin's loss in each, is disambiguation of close words.
+has a word of a cluster, each model's probabilities, renormalised in the cluster, give its choice and the log-likelihood
+of the text's word. Intervals of differences come from resampling lines, the same for both models; they tell of this
+text, not of other trainings. Since the clusters are what this one lin model finds close, lin of another seed is the
+control. The same words in random clusters tell what a model gains everywhere: only the rest is disambiguation of close
+words. ``scripts/table4.sh`` calls it.
 """
 
 import itertools
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import scipy.stats
@@ -51,17 +45,10 @@ def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
 
 
 def clusters(weight: Tensor, candidates: Tensor, size: int, number: int) -> Tensor:
-    """Disjoint clusters of close words, the tightest first.
+    """Disjoint clusters of close words (number, size), the tightest first; in each the centre, then from near to far.
 
-    Greedy: of the candidates, the one with the greatest mean inner product with its ``size - 1`` nearest others makes a
-    cluster with these; its words are candidates no longer; and so on.
-
-    Args:
-        weight: projection matrix (V, d).
-        candidates: words (C,), at least ``number * size``.
-
-    Returns:
-        words (number, size); in each cluster the centre, then the others from near to far.
+    Greedy: of the candidates (C,), the one with the greatest mean inner product of its vector in ``weight`` (V, d) with
+    its ``size - 1`` nearest others makes a cluster with these; its words are candidates no longer; and so on.
     """
     vectors = weight[candidates].double()
     similarities = vectors @ vectors.T
@@ -135,13 +122,8 @@ def bootstrap(statistic: Callable, values: Sequence[Tensor], lines: Tensor, seed
     interval = scipy.stats.bootstrap(
         sums,
         lambda *resampled, axis: statistic(*(each.sum(axis) for each in resampled)),
-        n_resamples=RESAMPLES,
-        batch=max(1, DRAWN // len(sums[0])),
-        vectorized=True,
-        paired=True,
-        confidence_level=CONFIDENCE,
-        method="percentile",  # BCa costs the square of the lines, and has no value where models are equal
-        rng=np.random.default_rng(seed),
+        **{"n_resamples": RESAMPLES, "batch": max(1, DRAWN // len(sums[0])), "confidence_level": CONFIDENCE},
+        **{"paired": True, "vectorized": True, "method": "percentile", "rng": np.random.default_rng(seed)},
     ).confidence_interval
     low, high = float(interval.low), float(interval.high)
     mean = float(statistic(*(each.sum() for each in sums)))
@@ -167,47 +149,27 @@ def gain_beyond_random(close: Pair, random: Pair, lines: Tensor, seed: int) -> D
 def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> Dict[str, Dict]:
     """By the name of the model that is right where the other of the pair is wrong: how often that is, and ``number``
     different sentences, those where the log-likelihoods differ most."""
-    names = reading.dictionary.symbols
-    records = {}
+    names, records = reading.dictionary.symbols, {}
     for (winner, right), (_, wrong) in itertools.permutations(pair.items()):
         where = (right.right > wrong.right).nonzero().flatten()
-        gain = right.log_likelihood - wrong.log_likelihood
-        examples = {}
-        for n in where[gain[where].argsort(descending=True, stable=True)].tolist():
-            if len(examples) == number:
-                break
+        gain = (right.log_likelihood - wrong.log_likelihood)[where]
+        examples: Dict[Tuple, Dict] = {}
+        for n in where[gain.argsort(descending=True, stable=True)].tolist():
             position = int(asked.positions[n])
-            words = reading.words[position - int(reading.positions[position]) : position + 1]
-            *context, truth = (names[word] for word in words)
-            example = {
-                "line": int(asked.lines[n]),
-                "context": " ".join(context),
-                "truth": truth,
-                "choices": {name: names[asked.choices[n, answer.choice[n]]] for name, answer in pair.items()},
-                "log_likelihood_difference": float(gain[n]),
-            }
-            examples.setdefault((example["context"], truth), example)
+            *context, truth = reading.words[position - int(reading.positions[position]) : position + 1].tolist()
+            choices = {name: names[asked.choices[n, answer.choice[n]]] for name, answer in pair.items()}
+            example = {"context": " ".join(names[word] for word in context), "truth": names[truth], "choices": choices}
+            if len(examples) < number:
+                examples.setdefault((example["context"], truth), example)
         records[winner] = {"number": len(where), "examples": list(examples.values())}
     return records
 
 
-def lin_clusters(reading: Reading, model: str) -> Tensor:
-    """:func:`clusters` of half of a lin model's frequent words."""
-    if not isinstance(reading.layer, GeneralizedSoftmax) or reading.layer.component_names() != ["lin"]:
-        raise mistake(f"{model} is not a model with the kernel lin alone, whose word vectors make the clusters")
-    candidates = frequent_words(reading.dictionary, VOCABULARY)
-    return clusters(reading.layer.weight, candidates, SIZE, max(1, len(candidates) // (2 * SIZE)))
-
-
-def summary(reading: Reading, checkpoint: Path, own: Answers, own_random: Answers) -> Dict:
+def summary(reading: Reading, checkpoint: Path, own: Answers) -> Dict:
     """What the record says of any model."""
-    return {
-        "checkpoint": str(checkpoint),
-        "perplexity": math.exp(reading.layer.nll(reading.features, reading.words).item() / len(reading.words)),
-        "accuracy": float(own.right.mean()),
-        "log_likelihood": float(own.log_likelihood.mean()),
-        "random_log_likelihood": float(own_random.log_likelihood.mean()),
-    }
+    nll = reading.layer.nll(reading.features, reading.words).item()
+    figures = {"accuracy": float(own.right.mean()), "log_likelihood": float(own.log_likelihood.mean())}
+    return {"checkpoint": str(checkpoint), "perplexity": math.exp(nll / len(reading.words)), **figures}
 
 
 @torch.no_grad()
@@ -219,39 +181,27 @@ def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Di
         checkpoints: by the models' names.
 
     Returns:
-        A record. Each of its ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the
-        clusters, ``random_log_likelihood`` in random ones, and its ``perplexity`` on the whole text. All but the
-        baseline have ``differences`` from it, :func:`gain_beyond_random` and, by the name of the model that is right
-        where the other is wrong, ``alone_right``: how often, and examples.
-
-    Raises:
-        SystemExit: one line: models that can't be read or compared.
+        A record. Each of its ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the clusters, and its
+        ``perplexity`` on the whole text; all but the baseline have ``differences`` from it, :func:`gain_beyond_random`
+        and, by the model that is right where the other is wrong, ``alone_right``: how often, and examples.
     """
     baseline, *others = checkpoints
     first = read(checkpoints[baseline], data, split)
-    groups = lin_clusters(first, f"{baseline}={checkpoints[baseline]}")
+    if not isinstance(first.layer, GeneralizedSoftmax) or first.layer.component_names() != ["lin"]:
+        raise mistake(f"{checkpoints[baseline]} is no model with the kernel lin alone, whose vectors make the clusters")
+    candidates = frequent_words(first.dictionary, VOCABULARY)
+    groups = clusters(first.layer.weight, candidates, SIZE, max(1, len(candidates) // (2 * SIZE)))
     asked = questions(first, groups)
-    lines = len(asked.lines.unique())
-    if lines < 2:
-        raise mistake(
-            f"the {len(groups)} clusters' words are in {lines} lines of {split} in {data}, resampling needs 2; "
-            "give a larger text"
-        )
     counts = torch.tensor(first.dictionary.count)
     asked_random = questions(first, shuffled(groups, counts, SEED))  # at the same positions: the words are the same
     reference, reference_random = answers(first, asked), answers(first, asked_random)
-    models = {baseline: summary(first, checkpoints[baseline], reference, reference_random)}
+    models = {baseline: summary(first, checkpoints[baseline], reference)}
     for name in others:
         reading = read(checkpoints[name], data, split)
-        if reading.dictionary != first.dictionary or not torch.equal(reading.words, first.words):
-            raise mistake(
-                f"{name}={checkpoints[name]} has another dictionary than {baseline}={checkpoints[baseline]}; "
-                "give models that were trained on the same data"
-            )
         own, own_random = answers(reading, asked), answers(reading, asked_random)
         pairs = (own, reference), (own_random, reference_random)
         models[name] = {
-            **summary(reading, checkpoints[name], own, own_random),
+            **summary(reading, checkpoints[name], own),
             "gain_beyond_random": gain_beyond_random(*pairs, asked.lines, SEED),
             "differences": {
                 "accuracy": difference(own.right, reference.right, asked.lines, SEED),
@@ -267,7 +217,7 @@ def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Di
         "confidence": CONFIDENCE,
         "words": len(first.words),
         "positions": len(asked.positions),
-        "lines": lines,
+        "lines": len(asked.lines.unique()),
         "models": models,
         "clusters": [[first.dictionary[word] for word in cluster] for cluster in groups.tolist()],
     }
@@ -275,52 +225,35 @@ def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Di
 
 def report(record: Dict) -> str:
     """The record in Markdown: the models, some of the clusters, and sentences as the paper's Table 4 has them."""
-    settings = record["settings"]
     baseline, *others = record["models"]
-    lines = [
-        f"{len(record['clusters'])} clusters of {settings['size']} words, by the inner product of {baseline}'s "
-        f"vectors of at most {settings['vocabulary']:,} frequent words; {record['positions']:,} of "
-        f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
-        "Accuracy (%) and mean log-likelihood (nats) are within the clusters; the gain is the share of "
-        f"{baseline}'s loss in them that a model saves, less the same in random clusters of these words. In brackets: "
-        "intervals of "
-        f"{record['confidence']:.0%} from {record['resamples']:,} resamples of lines; bold: 0 is not in them.",
-        "",
-    ]
-    header = ["model", "perplexity", "accuracy", "log-likelihood"]
-    header += [f"accuracy − {baseline}'s", f"log-likelihood − {baseline}'s"]
-    header += ["gain beyond random clusters"]
-    header += [f"right where {baseline} is wrong", f"wrong where {baseline} is right"]
-    rows = []
+    heads = ["model", "perplexity", "accuracy, %", "log-likelihood, nats", f"accuracy − {baseline}'s"]
+    heads += [f"log-likelihood − {baseline}'s", "gain beyond random clusters, %"]
+    rows, examples = [], ""
     for name, model in record["models"].items():
-        cells = [name, f"{model['perplexity']:.1f}", f"{100 * model['accuracy']:.2f}", f"{model['log_likelihood']:.4f}"]
+        row = [name, f"{model['perplexity']:.2f}", f"{100 * model['accuracy']:.2f}", f"{model['log_likelihood']:.4f}"]
         if name in others:
-            differences, alone_right = model["differences"], model["alone_right"]
-            cells += [signed(differences["accuracy"], 100, 2), signed(differences["log_likelihood"], 1, 4)]
-            cells += [f"{signed(model['gain_beyond_random'], 100, 2)} %"]
-            cells += [f"{alone_right[winner]['number']:,}" for winner in (name, baseline)]
-        rows.append(cells + [""] * (len(header) - len(cells)))
-    lines += [markdown_table(header, rows), "The tightest clusters:", ""]
-    lines += [f"- {escaped(', '.join(cluster))}" for cluster in record["clusters"][:SHOWN]]
-    for name in others:
-        for winner, loser in ((name, baseline), (baseline, name)):
-            alone = record["models"][name]["alone_right"][winner]
-            lines += ["", f"{winner} right, {loser} wrong: {alone['number']:,} times."]
-            if alone["examples"]:
-                rows = [
-                    [who, f"{escaped(example['context'])} **{escaped(word)}**"]
-                    for example in alone["examples"]
-                    for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items()
-                ]
-                lines[-1] += " Where their log-likelihoods differ most:"
-                lines += ["", markdown_table(["Model", "Prediction"], rows).rstrip("\n")]
-    return "\n".join(lines) + "\n"
+            differences = model["differences"]
+            row += [interval(differences["accuracy"], 100, 2), interval(differences["log_likelihood"], 1, 4)]
+            row += [interval(model["gain_beyond_random"], 100, 2)]
+            for winner, loser in ((name, baseline), (baseline, name)):
+                alone = model["alone_right"][winner]
+                examples += f"\n{winner} right, {loser} wrong: {alone['number']:,} times.\n\n"
+                examples += sentences(alone["examples"])
+        rows.append(row + [""] * (len(heads) - len(row)))
+    return (
+        f"{len(record['clusters'])} clusters of close words by {baseline}'s vectors; {record['positions']:,} of "
+        f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
+        f"Intervals: {record['confidence']:.0%}, of {record['resamples']:,} resamples of lines.\n\n"
+        f"{markdown_table(heads, rows)}\nThe tightest clusters:\n\n"
+        + "".join(f"- {escaped(', '.join(cluster))}\n" for cluster in record["clusters"][:SHOWN])
+        + examples
+    )
 
 
-def signed(difference: Dict, unit: float, digits: int) -> str:
-    """:func:`interval`, in bold if it excludes 0."""
-    bold = "**" if difference["excludes_0"] else ""
-    return f"{bold}{interval(difference, unit, digits)}{bold}"
+def sentences(examples: List[Dict]) -> str:
+    rows = [[who, f"{escaped(example['context'])} **{escaped(word)}**"] for example in examples
+            for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items()]  # fmt: skip
+    return markdown_table(["Model", "Prediction"], rows) if rows else ""
 
 
 def interval(difference: Dict, unit: float, digits: int) -> str:

@@ -13,7 +13,7 @@ from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
-from ..errors import CommandParser, data_bin_near, mistake, positive_int
+from ..errors import CommandParser, mistake, positive_int
 from .measurement import provenance
 from .model_state import check_finite, load, model_state, task_settings
 from .plotting import file_pyplot
@@ -60,15 +60,11 @@ class Senses:
         return list(names)
 
     def row(self, word: int, number: int) -> Dict:
-        """A word with its senses, each with theta, its part in the word and its neighbours."""
-        senses = []
-        for sense in self.of(word):
-            entry = {"neighbours": self.neighbours(sense, number)}
-            if self.theta is not None:
-                entry["theta"] = round(float(self.theta[sense]), 4)
-            if self.usage is not None:
-                entry["usage"] = round(float(self.usage[sense]), 4)
-            senses.append(entry)
+        """A word with its senses, each with its neighbours, theta, and its part in the word."""
+        known = {name: values for name, values in (("theta", self.theta), ("usage", self.usage)) if values is not None}
+        senses = [{"neighbours": self.neighbours(sense, number),
+                   **{name: round(float(values[sense]), 4) for name, values in known.items()}}
+                  for sense in self.of(word)]  # fmt: skip
         return {"word": self.words[word], "senses": senses}
 
     def ranked(self) -> Tensor:
@@ -102,20 +98,16 @@ def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
     """The ``number`` words of a model's decoder, from the data-bin folder of its training.
 
     Raises:
-        SystemExit: one line: the folder has no such dictionary.
+        SystemExit: one line: the folder's dictionary is of another training.
     """
     path = data / "dict.txt"
     if not path.is_file() and any(data.glob("dict.*.txt")):  # of translation
         language = task_settings(load(checkpoint)).get("target_lang")
         path = data / f"dict.{language or infer_language_pair(str(data))[1]}.txt"
-    if path.is_file():
-        words = Dictionary.load(str(path))
-        if len(words) == number:
-            return words
-    raise mistake(
-        f"no {path.name} with the checkpoint's {number:,} words in {data}; give the data-bin folder of its training"
-        f"{data_bin_near(data)}"
-    )
+    words = Dictionary.load(str(path))
+    if len(words) != number:
+        raise mistake(f"{path} has {len(words):,} words, the checkpoint {number:,}; give the data-bin of its training")
+    return words
 
 
 def plot(rows: List[Dict], decades: List[Dict], path: Path) -> None:
@@ -150,45 +142,39 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
     args = parser.parse_args()
     senses = Senses(args.checkpoint, args.data)
-    if args.words:
-        unknown = [word for word in args.words if word not in senses.words]
-        if unknown:
-            parser.error(f"{', '.join(unknown)}: not in the dictionary of {args.data}")
-        chosen = [senses.words.index(word) for word in args.words]
-    else:
-        chosen = senses.chosen(args.number)
+    chosen = [senses.dictionary.index(word) for word in args.words or ()] or senses.chosen(args.number)
     counts = torch.bincount(senses.home, minlength=len(senses.words))
-    histogram = {int(n): int((counts == n).sum()) for n in counts.unique()}
+    record = {
+        "source": "Miao et al. 2019, Table 6 and Figure 8",
+        "command": shlex.join(["bash", "scripts/kerbs_senses.sh", *sys.argv[1:]]),
+        "provenance": provenance(),
+        "words_by_senses": {int(n): int((counts == n).sum()) for n in counts.unique()},
+        "by_frequency": senses.by_frequency(),
+        "words": [senses.row(word, args.neighbours) for word in chosen],
+    }
+    show(record)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (args.out / "senses.json").write_text(text, encoding="utf-8")
+        if senses.theta is not None:
+            plot(record["words"], record["by_frequency"], args.out / "theta.svg")
+
+
+def show(record: Dict) -> None:
+    """Prints the tables."""
     print("senses  words")
-    for number, words in histogram.items():
+    for number, words in record["words_by_senses"].items():
         print(f"{number:6}  {words:,}")
-    decades = senses.by_frequency()
     print(f"\n{'words by frequency':20} senses a word    theta")
-    for entry in decades:
+    for entry in record["by_frequency"]:
         ranks, theta = "{:,} to {:,}".format(*entry["ranks"]), f"{entry['theta']:8.3f}" if "theta" in entry else ""
         print(f"{ranks:20} {entry['senses_a_word']:13.2f} {theta}")
-    rows = [senses.row(word, args.neighbours) for word in chosen]
     print(f"\n{'word':16} {'theta':>7} {'usage':>6}  nearest words")
-    for row in rows:
+    for row in record["words"]:
         for place, sense in enumerate(row["senses"]):
-            theta = f"{sense['theta']:7.3f}" if "theta" in sense else " " * 7
-            usage = f"{sense['usage']:6.2f}" if "usage" in sense else " " * 6
-            print(f"{'' if place else row['word']:16} {theta} {usage}  {', '.join(sense['neighbours'])}")
-    if args.out:
-        record = {
-            "source": "Miao et al. 2019, Table 6 and Figure 8",
-            "command": shlex.join(["bash", "scripts/kerbs_senses.sh", *sys.argv[1:]]),
-            "provenance": provenance(),
-            "words_by_senses": histogram,
-            "by_frequency": decades,
-            "words": rows,
-        }
-        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-        with parser.writing("--out", args.out):
-            args.out.mkdir(parents=True, exist_ok=True)
-            (args.out / "senses.json").write_text(text, encoding="utf-8")
-            if senses.theta is not None:
-                plot(rows, decades, args.out / "theta.svg")
+            values = [f"{sense[name]:6.2f}" if name in sense else " " * 6 for name in ("theta", "usage")]
+            print(f"{'' if place else row['word']:16}  {' '.join(values)}  {', '.join(sense['neighbours'])}")
 
 
 if __name__ == "__main__":

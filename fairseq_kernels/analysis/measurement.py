@@ -8,6 +8,7 @@ import platform
 import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
@@ -25,16 +26,11 @@ def measured(
         ``seconds`` of each step, and ``mebibytes``: the peak of the process' resident set (on CUDA, of torch's
         allocations) over its level just before the steps; None where the system doesn't tell.
 
-    Raises:
-        RuntimeError: the process ended without a result (out of memory, say).
     """
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
     context.set_forkserver_preload(["torch", "fairseq_kernels"])
     with ProcessPoolExecutor(1, context) as process:
-        try:
-            return process.submit(_measure, build, arguments, steps, threads, device).result()
-        except Exception as error:
-            raise RuntimeError(f"{build.__name__} with {arguments} failed: {error!r}") from error
+        return process.submit(_measure, build, arguments, steps, threads, device).result()
 
 
 def _measure(build, arguments, steps, threads, device):
@@ -58,15 +54,12 @@ class ResidentMemory:
     """Peak of the resident set since its construction, over the level then. Linux."""
 
     def __init__(self):
-        try:  # what earlier steps freed is given back first, so that it counts when it is needed again
+        with suppress(OSError, AttributeError):  # what earlier steps freed counts when it is needed again
             ctypes.CDLL(None).malloc_trim(0)
-        except (OSError, AttributeError):
-            pass
-        try:
+        self.level = None
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
             self.level = self._read("VmRSS")
-        except OSError:
-            self.level = None
 
     @staticmethod
     def _read(field: str) -> float:
@@ -124,11 +117,9 @@ def commit() -> Optional[str]:
 def provenance(threads: Optional[int] = None) -> Dict:
     """Machine and versions, for a result's record."""
     versions = {}
-    for package in ("torch", "ve-fairseq", "fairseq-fixed", "numpy"):
-        try:
+    for package in ("torch", "fairseq-fixed", "ve-fairseq", "numpy"):
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return {
         "commit": commit(),
         "processor": processor(),

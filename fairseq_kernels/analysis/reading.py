@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (registers the models)
-from ..errors import data_bin_near, mistake
+from ..errors import mistake
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
 from .model_state import check_finite
@@ -35,23 +35,11 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     ``evaluate_lm.sh`` does; on a GPU where there is one.
 
     Raises:
-        SystemExit: one line: no such checkpoint, split or folder, or a model without one of our output layers.
+        SystemExit: one line: a model without one of our output layers, or with parameters that aren't numbers.
     """
-    if not Path(checkpoint).is_file():
-        raise mistake(f"checkpoint {checkpoint} not found; give a .pt file that scripts/train_lm.sh made")
-    if not (Path(data) / f"{split}.idx").is_file():
-        near = data_bin_near(data)
-        raise mistake(f"no {split}.idx in {data}; give a data-bin of one language that has that split{near}")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none"}
-    try:
-        [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    except Exception as error:  # torch and fairseq raise all kinds for wrong files
-        reason = (str(error) or repr(error)).splitlines()[0]
-        raise mistake(
-            f"{checkpoint} can't be read with {data} ({reason}); give a language model's checkpoint and the "
-            "data-bin folder of its training"
-        ) from error
+    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(model, KernelModel):
         raise mistake(f"{checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
     check_finite(checkpoint, model.parameters())
@@ -77,5 +65,6 @@ def positions(words: Tensor, task) -> Tensor:
     """Each word's place in its line, from 0."""
     places = torch.arange(len(words))
     starts = torch.zeros_like(places)
-    starts[1:][words[:-1] == task.target_dictionary.eos()] = places[1:][words[:-1] == task.target_dictionary.eos()]
+    first = 1 + (words[:-1] == task.target_dictionary.eos()).nonzero().flatten()  # after a line's end
+    starts[first] = first
     return places - starts.cummax(0).values

@@ -3,7 +3,6 @@
 python -m fairseq_kernels.analysis.top10_error DATA_BIN CHECKPOINT [--splits valid test]
 """
 
-import json
 from pathlib import Path
 
 from ..errors import CommandParser
@@ -22,11 +21,8 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--splits", nargs="+", default=["valid", "test"])
     args = parser.parse_args()
-    records = [
-        {"split": split, "metric": "top10_error", "value": round(top10_error(args.data, args.checkpoint, split), 4)}
-        for split in args.splits
-    ]
-    print(json.dumps(records))
+    for split in args.splits:
+        print(f"{split} {top10_error(args.data, args.checkpoint, split):.4f}")
 
 
 if __name__ == "__main__":
