@@ -13,9 +13,9 @@ from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
+from ..checkpoint import check_finite, load, model_state, task_settings
 from ..errors import CommandParser, mistake, positive_int
 from .measurement import provenance
-from .model_state import check_finite, load, model_state, task_settings
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."

@@ -10,10 +10,10 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (registers the models)
+from ..checkpoint import check_finite
 from ..errors import mistake
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
-from .model_state import check_finite
 
 BLOCK = 35  # words read in a row, as scripts/train_lm.sh and evaluate_lm.sh have them
 BATCH = 32

@@ -13,9 +13,9 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from ..checkpoint import model_state
 from ..errors import CommandParser, mistake
 from .kerbs_senses import dictionary
-from .model_state import model_state
 
 # the matrix with a row a word: ours, and those of fairseq's lstm_lm and transformer_lm
 MATRICES = {

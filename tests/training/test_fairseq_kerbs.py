@@ -1,7 +1,6 @@
 """KerBS through fairseq's own commands: training, logs, resuming, input embeddings, decoding, analysis, mistakes."""
 
 import json
-import shutil
 import sys
 
 import pytest
@@ -136,12 +135,11 @@ def test_what_it_learned(model, lm_data, tmp_path):
 
 @models("lstm")
 def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
-    """A broken model, a count, and folders: a line each, and no senses."""
+    """A broken model, a count, and a folder: a line each, and no senses."""
     _, trained = model
     state = torch.load(trained.last, weights_only=True)
     state["model"]["decoder.output_projection.theta"][3] = float("nan")
     torch.save(state, tmp_path / "nan.pt")
-    above = shutil.copytree(lm_data, tmp_path / "corpus" / "data-bin").parent
     for arguments, said in (
         ((lm_data, tmp_path / "nan.pt"), "nan.pt has parameters that are no numbers"),
         ((lm_data, trained.last, "--number", 0), "--number: '0' is not a whole number from 1 to"),
