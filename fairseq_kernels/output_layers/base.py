@@ -9,7 +9,9 @@ from torch import Tensor, distributed, nn
 from ..fused.matrix_products import chunks
 from ..fused.precision import HALF
 from .chunked_loss import LossPass, Metrics, chunked_loss
+from .distillation import distill
 from .layer_state import LayerState
+from .sharding import becomes_forward_methods
 from .work_space import WorkSpace, tokens_of_a_chunk
 
 
@@ -61,8 +63,8 @@ def refuse_computed(names: Iterator[str]) -> None:
     """
     for name in names:
         raise ValueError(
-            f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, or "
-            "take the loss from forward"
+            f"{name} is computed from other tensors (by weight norm, DataParallel, FSDP1 ...), to which nll would give "
+            "no gradient: take the loss from forward, or make it a parameter; use DDP or FSDP2"
         )
 
 
@@ -201,7 +203,8 @@ class OutputLayer(LayerState):
         label_smoothing: float = 0.0,
         reduction: str = "sum",
         token_weight: Optional[Tensor] = None,
-        return_metrics: bool = False,
+        return_metrics: Union[bool, str] = False,
+        class_weight: Optional[Tensor] = None,
     ) -> Union[Tensor, Tuple[Tensor, Metrics]]:
         """Negative log-likelihood of the target words, in nats, without an N x V tensor.
 
@@ -215,34 +218,43 @@ class OutputLayer(LayerState):
             reduction: ``"sum"`` or ``"mean"`` over the tokens that count (with weights, over their sum, as torch's
                 ``cross_entropy``): a scalar; ``"none"``: the shape of ``target``, 0 where ignored.
             token_weight: a factor of each token's loss, of the shape of ``target``; it may have a gradient.
-            return_metrics: also return what the pass has computed anyway.
+            return_metrics: also return what the pass has computed anyway; ``"entropy"``: and the distributions'
+                entropy, which takes the products with the words once more.
+            class_weight: a factor (V,) of each word as a target; ``"mean"`` is over the sum of the factors.
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
             without gradient, 0 where ignored: where the loss is -log p(y) ``nll`` (...), without smoothing and
             weights; of kernels ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights``
-            (..., K); of a single kernel ``correct`` (...), whether the target is the most probable word.
+            (..., K); of a single kernel ``correct`` (...), whether the target is the most probable word; if asked for,
+            ``entropy`` (...) in nats.
 
         Raises:
             ValueError: shapes that don't fit, a target that is no integer or no word (on CUDA the latter ends in the
                 device's own error), epsilon outside [0, 1), another reduction.
         """
+        if becomes_forward_methods(self):
+            return self.nll(
+                features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight
+            )
         eager = torch.compiler.disable(self._eager_nll) if torch.compiler.is_compiling() else self._eager_nll
-        arguments = features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
-        loss, metrics = eager(*arguments)
+        weights = token_weight, class_weight
+        loss, metrics = eager(features, target, ignore_index, label_smoothing, reduction, weights, return_metrics)
         return (loss, metrics) if return_metrics else loss
 
     def _eager_nll(
-        self, features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics
+        self, features, target, ignore_index, label_smoothing, reduction, weights, return_metrics
     ) -> Tuple[Tensor, Metrics]:
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
         refuse_computed(computed_by_hooks(self))
-        tokens = self._tokens(features, target, ignore_index, token_weight)
+        tokens = self._tokens(features, target, ignore_index, *weights)
         with torch.autocast(features.device.type, enabled=False):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
+        if return_metrics == "entropy":
+            metrics = {**metrics, "entropy": self.entropy(tokens.features)}
 
         def spread(values: Tensor) -> Tensor:
             """Of the tokens that count (N, ...), over all: (..., ...)."""
@@ -260,7 +272,7 @@ class OutputLayer(LayerState):
             return loss / total, metrics
         return (loss if reduction == "sum" else spread(loss)), metrics
 
-    def _tokens(self, features, target, ignore_index, token_weight) -> Tokens:
+    def _tokens(self, features, target, ignore_index=None, token_weight=None, class_weight=None) -> Tokens:
         """Checks and flattens the arguments of a loss, and leaves out what is ignored."""
         given = {"features": features, "target": target}
         if token_weight is not None:
@@ -284,6 +296,9 @@ class OutputLayer(LayerState):
         if words.device.type == "cpu":
             for word in words[(words < 0) | (words >= self.vocab_size)][:1].tolist():
                 raise ValueError(f"target {word} is not one of the {self.vocab_size} words, nor the ignore_index")
+        if class_weight is not None:
+            of_target = class_weight.to(flat)[words]
+            weight = of_target if weight is None else weight * of_target
         return Tokens(flat, words, weight, counted)
 
     def observe(self, features: Tensor) -> Dict[str, Tensor]:
@@ -299,7 +314,7 @@ class OutputLayer(LayerState):
         Raises:
             ValueError: shapes that don't fit, or a target that is no word, as in :meth:`nll`.
         """
-        tokens = self._tokens(features, target, None, None)
+        tokens = self._tokens(features, target)
         flat, words = tokens.features, tokens.target.unsqueeze(1)
         log_probability, rank = flat.new_empty(words.shape), torch.empty_like(words)
         with torch.autocast(features.device.type, enabled=False):
@@ -309,6 +324,39 @@ class OutputLayer(LayerState):
                 # not scores > own, by which a broken model's NaN would have the best rank
                 rank[rows] = self.vocab_size - (scores <= own).sum(1, keepdim=True)
         return log_probability.view(target.shape), rank.view(target.shape)
+
+    distill = distill
+
+    @torch.no_grad()
+    def entropy(self, features: Tensor) -> Tensor:
+        """The entropy of each token's distribution in nats, (..., d) to (...)."""
+        flat = self._flatten(features)
+        result = flat.new_empty(len(flat))
+        with torch.autocast(features.device.type, enabled=False):
+            for rows in chunks(len(flat), self.chunk_size(flat)):
+                result[rows] = torch.special.entr(self.log_probabilities(flat[rows]).exp_()).sum(1)
+        return result.view(features.shape[:-1])
+
+    @torch.no_grad()
+    def extend_vocabulary(self, words: int, vectors: Optional[Tensor] = None) -> None:
+        """Appends words to a trained layer: V becomes V + ``words``.
+
+        Their vectors are ``vectors`` (words, d), or the mean of the others, their biases the mean bias. The parameters
+        of V rows are new ones: share them again with embeddings that had them, and build the optimizer after this. A
+        negative number takes the last words away.
+        """
+        if self.weight_shape() != (self.vocab_size, self.embed_dim):
+            raise ValueError("the vocabulary of a layer with several vectors a word can't be extended")
+        for name, parameter in list(self.named_parameters()):
+            owner, _, own = name.rpartition(".")
+            if name not in ("weight", "bias") and owner != "untied_weights":
+                continue
+            new = parameter.mean(0, keepdim=True).expand(max(words, 0), *parameter.shape[1:])
+            if vectors is not None and parameter.dim() == 2:
+                new = vectors.to(parameter)
+            rows = torch.cat([parameter[: self.vocab_size + words], new])
+            setattr(self.get_submodule(owner), own, nn.Parameter(rows, parameter.requires_grad))
+        self.vocab_size += words
 
     def weight_shape(self) -> Tuple[int, int]:
         """Of the projection matrix, which may be another module's."""

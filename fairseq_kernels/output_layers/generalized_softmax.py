@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union, cast
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -73,7 +73,7 @@ class GeneralizedSoftmax(OutputLayer):
         kernel_params: ParameterSpec = None,
         memory_budget: Optional[int] = None,
         latent_projection: Optional[str] = None,
-        device: Union[None, str, torch.device] = None,
+        device=None,
         dtype: Optional[torch.dtype] = None,
     ):
         if latent_projection not in (None, "tanh", "linear"):
@@ -120,26 +120,6 @@ class GeneralizedSoftmax(OutputLayer):
         if bias is not None and layer.bias is not None:
             layer.bias = bias
         return layer
-
-    @torch.no_grad()
-    def extend_vocabulary(self, words: int, vectors: Optional[Tensor] = None) -> None:
-        """Appends words to a trained layer: V becomes V + ``words``.
-
-        Their vectors are ``vectors`` (words, d), or the mean of the others, their biases the mean bias. The parameters
-        of V rows are new ones: share them again with embeddings that had them, and build the optimizer after this. A
-        negative number takes the last words away.
-        """
-
-        def extended(parameter: nn.Parameter, new: Optional[Tensor] = None) -> nn.Parameter:
-            if new is None:
-                new = parameter.mean(0, keepdim=True).expand(max(words, 0), *parameter.shape[1:])
-            rows = torch.cat([parameter[: self.vocab_size + words], new.to(parameter)])
-            return nn.Parameter(rows, parameter.requires_grad)
-
-        self.weight = extended(self.weight, vectors)
-        self.untied_weights = nn.ParameterList(extended(matrix, vectors) for matrix in self.untied_weights)
-        self.bias = None if self.bias is None else extended(self.bias)
-        self.vocab_size += words
 
     def reset_parameters(self) -> None:
         """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; learned values their starts."""

@@ -42,6 +42,7 @@ class KerBSoftmax(OutputLayer):
             :meth:`set_num_updates` is called with; None: they stay.
         memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
             192 MiB on the CPU, 512 MiB on CUDA.
+        device, dtype: of the parameters, as of ``nn.Linear``.
 
     Attributes:
         weight: sense vectors (S, d).
@@ -67,6 +68,8 @@ class KerBSoftmax(OutputLayer):
         theta: float = 0.0,
         allocation: Optional[AllocationSettings] = None,
         memory_budget: Optional[int] = None,
+        device=None,
+        dtype: Optional[torch.dtype] = None,
     ):
         kind = "kerbs" if kernel else "kerbs without kernel"
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
@@ -89,6 +92,7 @@ class KerBSoftmax(OutputLayer):
                 )
             self.allocation = SenseAllocation(allocation, self.vocab_size, self.num_senses)
             clear_moments_of(self)
+        self.to(device=device, dtype=dtype)
         self.reset_parameters()
 
     def __setstate__(self, state):

@@ -29,6 +29,7 @@ class SphericalFamily(OutputLayer):
         num_embeddings: V, number of words.
         bias: whether every output has the word's bias beta_v.
         memory_budget: bytes of work space for :meth:`forward` without gradients and :meth:`evaluate`.
+        device, dtype: of the parameters, as of ``nn.Linear``.
         settings: what checkpoints should agree with.
 
     Attributes:
@@ -47,10 +48,13 @@ class SphericalFamily(OutputLayer):
         bias: bool = True,
         memory_budget: Optional[int] = None,
         settings: str = "",
+        device=None,
+        dtype: Optional[torch.dtype] = None,
     ):
         super().__init__(embed_dim, num_embeddings, self.kind, settings, memory_budget)
         self.weight = nn.Parameter(torch.empty(num_embeddings, embed_dim))
         self.bias = nn.Parameter(torch.empty(num_embeddings)) if bias else None
+        self.to(device=device, dtype=dtype)
         self.reset_parameters()
 
     def numerator(self, output: Tensor) -> Tensor:
@@ -142,10 +146,11 @@ class SphericalSoftmax(SphericalFamily):
         bias: bool = True,
         memory_budget: Optional[int] = None,
         epsilon: float = 0.0198,
+        **device_and_dtype,
     ):
         if not SMALLEST <= epsilon <= LARGEST:
             raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0{WITHIN}, such as 0.0198")
-        super().__init__(embed_dim, num_embeddings, bias, memory_budget, f"epsilon={epsilon:g}")
+        super().__init__(embed_dim, num_embeddings, bias, memory_budget, f"epsilon={epsilon:g}", **device_and_dtype)
         self.epsilon = float(epsilon)
 
     def numerator(self, output):
@@ -193,12 +198,14 @@ class SoftmaxBound(SphericalFamily):
         bias: bool = True,
         memory_budget: Optional[int] = None,
         xi: Optional[float] = None,
+        **device_and_dtype,
     ):
         if xi is not None and not SMALLEST <= xi <= LARGEST:
             raise ValueError(
                 f"xi={xi:g} is not allowed: it must be a number > 0{WITHIN}, or None for the tightest bound"
             )
-        super().__init__(embed_dim, num_embeddings, bias, memory_budget, "" if xi is None else f"xi={xi:g}")
+        settings = "" if xi is None else f"xi={xi:g}"
+        super().__init__(embed_dim, num_embeddings, bias, memory_budget, settings, **device_and_dtype)
         self.xi = xi
 
     def distribution(self, outputs):

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from largest_tensor import Largest
 
 transformers = pytest.importorskip("transformers")
 from fairseq_kernels.huggingface import from_pretrained, replace_head, with_kernel_head  # noqa: E402
@@ -121,19 +121,6 @@ def test_trainer_accumulates_as_with_the_hosts_head(tied, bf16, tmp_path):
             torch.testing.assert_close(parameter - before, expected - before, **close)
         losses = [trainer.state.log_history[0]["loss"], trainer.evaluate()["eval_loss"]]
         torch.testing.assert_close(losses, logged, atol=2e-2 if bf16 else 2e-4, rtol=0)
-
-
-class Largest(TorchDispatchMode):
-    """Knows how many numbers the largest tensor has that was made."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numbers = max(self.numbers, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,0 +1,39 @@
+"""Soft targets: a layer learns another one's distribution (Hinton et al. 2015)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..fused.matrix_products import chunks
+from .sharding import becomes_forward_methods
+
+
+def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Module, temperature: float = 1.0) -> Tensor:
+    """The divergence T^2 KL(teacher || layer) of each token, in nats, both distributions softened by T.
+
+    It is computed a chunk of tokens at a time, and once more in backward, so that no tensor of N x V exists.
+
+    Args:
+        features: context vectors, (..., d).
+        teacher_features: those of the teacher, of the same tokens, (..., D).
+        teacher: another output layer, or any module from its features to logits (..., V); it gets no gradient.
+        temperature: T, above 0.
+
+    Returns:
+        (...), in float32, or float64 for float64 features.
+    """
+    if becomes_forward_methods(layer):
+        return layer.distill(features, teacher_features, teacher, temperature)
+
+    def divergence(own: Tensor, taught: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = F.softmax(teacher(taught).to(own.dtype) / temperature, dim=-1)
+        with torch.autocast(own.device.type, enabled=False):
+            log_p = F.log_softmax(layer.log_probabilities(own) / temperature, dim=-1)
+        return temperature**2 * F.kl_div(log_p, wanted, reduction="none").sum(-1)
+
+    own, taught = layer._flatten(features), teacher_features.flatten(0, -2)
+    parts = chunks(len(own), layer.chunk_size(own))
+    each = [checkpoint(divergence, own[rows], taught[rows], use_reentrant=False) for rows in parts]
+    return torch.cat([own.new_empty(0), *each]).view(features.shape[:-1])
