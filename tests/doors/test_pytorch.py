@@ -89,7 +89,7 @@ def test_class_weight_is_that_of_cross_entropy(name, reduction):
 @pytest.mark.parametrize("name", LAYERS)
 def test_distillation(name, temperature):
     """The divergence and its gradients are those of all tokens at once, in chunks that don't divide their number."""
-    layer, (features, _) = made(name, memory_budget=7 * 8 * 8 * V), tokens()
+    layer, (features, _) = made(name, memory_budget=14 * 8 * V), tokens()
     teacher, taught = nn.Linear(3, V).double(), torch.randn(4, N // 4, 3, dtype=torch.float64)
     features.requires_grad_()
     inputs = [features, *layer.parameters()]
@@ -111,7 +111,7 @@ def test_distillation(name, temperature):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_entropy(name):
-    layer, (features, target) = made(name, memory_budget=7 * 8 * 8 * V), tokens()
+    layer, (features, target) = made(name, memory_budget=14 * 8 * V), tokens()
     loss, metrics = layer.nll(features, target, ignore_index=-100, return_metrics="entropy")
     log_p = layer(features)
     expected = -(log_p.exp() * log_p).sum(-1) * (target != -100)
