@@ -144,7 +144,6 @@ def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
         ((lm_data, tmp_path / "nan.pt"), "nan.pt has parameters that are no numbers"),
         ((lm_data, trained.last, "--number", 0), "--number: '0' is not a whole number from 1 to"),
         ((lm_data, tmp_path), f"checkpoint {tmp_path} can't be read (Is a directory)"),
-        ((above, trained.last), f"did you mean {above}/data-bin?"),
     ):
         monkeypatch.setattr(sys, "argv", ["kerbs_senses", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
