@@ -349,7 +349,7 @@ def measures(folder: Path, name: str) -> List[Chapter]:
 
 
 def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
-    """The claims of ``verdicts.yaml``, written by hand, each with our figures; none if the folder has no such file.
+    """The claims of ``verdicts.yaml``, written by hand, and our figures for each; none if the folder has no such file.
 
     Raises:
         ValueError: the file isn't a list of claims, or names rows that have no figures.
@@ -361,14 +361,17 @@ def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
         rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
     except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
-    heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on", "here", "the paper"]
+    heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on"]
     origins = [{"here": here, "the paper": paper} for *_, here, paper in rows]
+    short = Grid(heads, [row[:5] for row in rows], origins)
+    long = Grid(["claim", "here", "the paper"], [[row[0], *row[5:]] for row in rows])
     note = (
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
         "from rho=0.001), in square brackets their 95 % intervals."
     )
-    part = Part("", [Grid(heads, rows, origins)], pictures=front(results))
-    return [Chapter("verdicts", "What holds of the papers' claims", "", note, [part])]
+    part = Part("", [short], pictures=front(results))
+    claims = Chapter("verdicts", "What holds of the papers' claims", "", "", [part])
+    return [claims, Chapter("evidence", "The evidence for each verdict", "", note, [Part("", [long])])]
 
 
 def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
@@ -455,14 +458,15 @@ def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
     Raises:
         ValueError: a name is unknown or has no results, or a file isn't what the scripts write.
     """
-    known = ["verdicts", *tables.names(), *MEASURES]
+    known = ["verdicts", *tables.names(), *MEASURES, "evidence"]
     for name in names:
         if name not in known:
             raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
     results = load_results(folder)
     chapters = [chapter(each) for each in results.values()]
     chapters += [each for name in MEASURES for each in measures(folder, name)]
-    chapters = verdicts(folder, results) + in_order(chapters)
+    claims = verdicts(folder, results)
+    chapters = claims[:1] + in_order(chapters) + claims[1:]
     for name in names:
         if name not in [chapter.name for chapter in chapters]:
             raise ValueError(f"{folder / name}.json has no results; bash scripts/{name}.sh makes them")
@@ -536,6 +540,7 @@ def main() -> None:
     parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
     parser.add_argument("--into", type=Path, metavar="FILE", help="a Markdown file; puts TABLE between its lines "
                         "<!-- TABLE --> and <!-- /TABLE -->")  # fmt: skip
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="the first page's plot, as SVG")
     args = parser.parse_args()
     unmarked: List[str] = []
     with one_line_errors():
@@ -546,6 +551,9 @@ def main() -> None:
         written[args.html or args.results / "report.html"] = html(chapters)
         if args.into is not None:
             written[args.into], unmarked = put_into(args.into.read_text(encoding="utf-8"), chapters)
+        if args.figure is not None:
+            [picture, *_] = [picture for chapter in chapters for part in chapter.parts for picture in part.pictures]
+            written[args.figure] = str(picture.svg("")).replace("<svg ", '<svg style="background: white" ', 1)
         for path, text in written.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, text)

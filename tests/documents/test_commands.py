@@ -1,10 +1,10 @@
 """Every command in README's and docs/' code blocks, and the documents' Python, in one folder, on tiny data under the
 names that are used there.
 
-As they stand: preparations, evaluations, figures, the report, blocks with a loop of the shell's. With a smaller budget added: trainings, examples and one
-table. Not run, but their arguments read and their rows planned: the other tables, which take hours. ``--help`` in their
-place: setting up, the quickstart and the tests themselves. Of ``pip install``, that the extra exists. Left out is what
-development needs, by ``.venv/bin/python``.
+As they stand: preparations, evaluations, figures, the report, blocks with a loop of the shell's. With a smaller budget
+added: trainings, examples and one table. Not run, but their arguments read and their rows planned: the other tables,
+which take hours. ``--help`` in their place: setting up, the quickstart and the tests themselves. Of ``pip install``,
+that the extra exists. Left out is what development needs, by ``.venv/bin/python``.
 """
 
 import os

@@ -36,15 +36,24 @@ def test_verdicts():
     claims = yaml.safe_load((ROOT / "results" / "verdicts.yaml").read_text(encoding="utf-8"))
     assert [(claim, verdict) for claim, _, verdict in rows] == [(each["claim"], each["verdict"]) for each in claims]
     count = Counter(verdict for _, _, verdict in rows)
-    yes, no, unknown = (count[verdict] for verdict in ("holds", "doesn't", "can't be told"))
-    assert f"Of {len(rows)} claims of the papers {yes} hold so far, {no} don't, and {unknown} can't be told" in README
+    counts = "{holds} hold so far, {doesn't} don't, {mixed} hold in part, and {can't be told} can't be told here"
+    assert f"Of {len(rows)} claims of the papers {counts.format_map(count)}" in README
+
+
+def test_quoted_figures():
+    """Each difference with its interval, and each mean with its number of seeds, stands in a table."""
+    text, tables = ((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("results.md", "results-tables.md"))
+    text = re.sub("<!-- verdicts -->.*?<!-- /verdicts -->", "", text, flags=re.S)
+    quoted = re.findall(r"[-+][\d.,]+(?: %)? \[[^]]+]|\b[\d.,]+ \(\d\)", text)
+    assert len(quoted) > 20 and [figure for figure in quoted if figure not in tables.replace("\\", "")] == []
 
 
 def test_tables():
     """bash scripts/report.sh --publish --into changes neither page."""
+    chapters = report.load_chapters(ROOT / "results")
     for page in ("results.md", "results-tables.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        assert report.put_into(text, report.load_chapters(ROOT / "results"))[0] == text
+        assert report.put_into(text, chapters)[0] == text
 
 
 def test_reference():

@@ -199,8 +199,9 @@ def test_verdicts(results, tmp_path):
     (tmp_path / "verdicts.yaml").write_text(CLAIM)
     chapters = results([*seeds("lin", 60.0, 62.0, 61.0), record("log", ppl=120.0), record("mog", ppl=61.5),
                         record("log", ppl=90.0, profile="paper")])  # fmt: skip
-    assert [chapter.name for chapter in chapters] == ["verdicts", "toy"]
-    *cells, here, paper = grid_of(chapters).loc["No kernel is better."].tolist()
+    assert [chapter.name for chapter in chapters] == ["verdicts", "toy", "evidence"]
+    cells = grid_of(chapters).loc["No kernel is better."].tolist()
+    here, paper = grid_of(chapters[2:]).loc["No kernel is better."].tolist()
     assert cells == ["holds", "can't be told", "all were tried.", "4 rows, 1-3 seeds each: swb 2 × 128, swb 2 × 512"]
     log, mog = (grid_of(chapters[1:])["− lin's"][name] for name in ("log", "mog"))
     assert here == (f"log is worse. toy (swb, cpu, perplexity): log {log}; mog {mog}, not significant; lin 60.99 (3). "
