@@ -1,0 +1,55 @@
+"""``python -m fairseq_kernels.extend_vocabulary``: a trained model goes on with another dictionary."""
+
+import sys
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq_commands import fairseq, lm_training
+
+from fairseq_kernels import extend_vocabulary
+
+
+def command(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["extend_vocabulary", *map(str, arguments)])
+    extend_vocabulary.main()
+
+
+def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, monkeypatch, capsys):
+    """Old words keep their rows in another place, new ones have vectors or the mean, and training goes on."""
+    old, new = lm_data / "dict.txt", tmp_path / "dict.txt"
+    lines = old.read_text().splitlines()
+    new.write_text("\n".join(["fresh 9", *lines[1:], lines[0], "other 3"]) + "\n")
+    (tmp_path / "vectors").write_text("fresh " + " ".join(map(str, range(16))) + "\n")
+    out = tmp_path / "extended.pt"
+    command(monkeypatch, mixture_lm.last, old, new, out, "--vectors", tmp_path / "vectors")
+    assert f"--finetune-from-model {out}" in capsys.readouterr().out
+
+    before, after = (torch.load(path, weights_only=True)["model"] for path in (mixture_lm.last, out))
+    words, others = Dictionary.load(str(old)), Dictionary.load(str(new))
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight", "decoder.output_projection.bias"):
+        for word in words.symbols:
+            assert after[name][others.index(word)].equal(before[name][words.index(word)])
+        torch.testing.assert_close(after[name][others.index("other")], before[name].mean(0))
+    given = after["decoder.embed_tokens.weight"][others.index("fresh")]
+    assert given.equal(torch.arange(16.0))
+    rest = [name for name in before if len(after[name]) == len(before[name])]
+    assert len(rest) == len(before) - 3 and all(after[name].equal(before[name]) for name in rest)
+
+    (tmp_path / "text").write_text("fresh w1 w2 other\n" * 40)
+    prefixes = [option for split in ("train", "valid") for option in (f"--{split}pref", tmp_path / "text")]
+    fairseq("preprocess", "--only-source", "--srcdict", new, "--destdir", tmp_path / "bin", *prefixes)
+    options = ("--kernels", "2xlin,log", "--finetune-from-model", out, "--max-update", 3)
+    fairseq(*lm_training(tmp_path / "bin", tmp_path / "on", *options))
+    result = torch.load(tmp_path / "on" / "checkpoint_last.pt", weights_only=True)["model"]
+    assert len(result["decoder.embed_tokens.weight"]) == len(others)
+    torch.testing.assert_close(
+        result["decoder.lstm.weight_hh_l0"], before["decoder.lstm.weight_hh_l0"], atol=0.1, rtol=0
+    )
+
+
+def test_a_dictionary_of_another_training_is_refused(lm_data, mixture_lm, tmp_path, monkeypatch):
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("a 1\n")
+    with pytest.raises(SystemExit, match="the checkpoint 24"):
+        command(monkeypatch, mixture_lm.last, wrong, lm_data / "dict.txt", tmp_path / "out.pt")
