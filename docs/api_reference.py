@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_kernels"
 REFERENCE = {  # chapter: names and the methods of each that are shown
     "Output layers": {
         "OutputLayer": ["forward", "nll", "evaluate", "set_log_prior", "reset_parameters"],
+        "distill": [],
         "GeneralizedSoftmax": ["from_linear", "extend_vocabulary", "mixture_weights", "component_names"],
         "TaylorSoftmax": [],
         "SphericalSoftmax": [],
