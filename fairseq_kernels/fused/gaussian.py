@@ -29,21 +29,20 @@ class MixtureOfGaussians(Function):
         n, m = components, mean_size
         products, words, contexts = tensors[: n * n], tensors[n * n : n * n + 2 * n], tensors[n * n + 2 * n :]
         ctx.pairs, ctx.components, ctx.mean_size = list(itertools.product(range(n), range(n))), n, m
-        score, ctx.saved, together = 0.0, [], factors_at_a_time([*words[n:], *contexts[n:]])
+        score, ctx.saved, together = None, [], factors_at_a_time([*words[n:], *contexts[n:]])
         for start in range(0, len(ctx.pairs), together):
             factors = None
             for place, (i, j) in enumerate(ctx.pairs[start : start + together], start):
                 # no clamp at 0: a distance of a rounding error below it does no harm here
                 product = products[place].detach()
-                distance = torch.sub(words[i], product, alpha=2, out=product).add_(contexts[j])
-                precision = (words[n + i] + contexts[n + j]).reciprocal_()
+                weighted = torch.sub(words[i], product, alpha=2).add_(contexts[j])
+                precision = torch.add(words[n + i], contexts[n + j], out=product).reciprocal_()
+                weighted.mul_(precision)
+                score = weighted * -0.5 if score is None else score.sub_(weighted, alpha=0.5)
                 factors = precision.clone() if factors is None else factors.mul_(precision)
-                ctx.saved.append((distance, precision))
+                ctx.saved.append((weighted, precision))
             pairs = min(together, len(ctx.pairs) - start)
-            logs = factors.log_().sub_(pairs * math.log(2 * math.pi)).mul_(m / 2)
-            score = score + logs if start else logs
-        for distance, precision in ctx.saved:
-            score.addcmul_(precision, distance, value=-0.5)
+            score.add_(factors.log_().sub_(pairs * math.log(2 * math.pi)), alpha=m / 2)
         return score
 
     @staticmethod
@@ -51,11 +50,10 @@ class MixtureOfGaussians(Function):
     def backward(ctx, grad_score):
         n, m = ctx.components, ctx.mean_size
         grad_products, grad_words, grad_contexts = [], [0.0] * (2 * n), [0.0] * (2 * n)
-        for (i, j), (distance, precision) in zip(ctx.pairs, ctx.saved):
+        for (i, j), (weighted, precision) in zip(ctx.pairs, ctx.saved):
             # dS/dD = -r / 2, dS/ds = r (r D - m) / 2, dS/dg = r
-            distance.mul_(precision)
             grad_product = precision.mul_(grad_score)
-            spread = distance.mul_(grad_product)
+            spread = weighted.mul_(grad_product)
             for sums, dim, index in ((grad_words, 0, i), (grad_contexts, 1, j)):
                 sum_product, sum_spread = (tensor.sum(dim, keepdim=bool(dim)) for tensor in (grad_product, spread))
                 sums[index] = sums[index] - sum_product / 2

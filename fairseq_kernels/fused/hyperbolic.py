@@ -24,7 +24,7 @@ class Hyperbolic(Function):
         if zero is not None:
             excess.masked_fill_(zero, 1.0)
         root = (excess + 2).mul_(excess).sqrt_()
-        score = torch.add(excess, root).log1p_().neg_()
+        score = torch.add(excess, root).add_(1).log_().neg_()  # log1p takes torch eight times as long
         if zero is not None:
             score.masked_fill_(zero, 0.0)
         ctx.gamma, ctx.saved = gamma, (product, factor, gap_w, gap_h, steepness, zero, excess, root)
