@@ -52,10 +52,10 @@ class PowerFunction(Function):
     """
 
     @staticmethod
-    def distance(ctx, p, gamma, tensors, factor: float = 1.0) -> Tensor:
+    def distance(ctx, p, gamma, tensors: Tuple[Tensor, Tensor, Tensor], factor: float = 1.0) -> Tensor:
         """factor D in the product's place; a copy is kept where p or gamma is learned."""
         ctx.p, ctx.gamma, ctx.distance_factor = p, gamma, factor
-        distance = squared_distance(*tensors, factor=factor)
+        distance = squared_distance(*tensors, factor)
         ctx.distance = distance.clone() if any(ctx.needs_input_grad[:2]) else None
         return distance
 

@@ -121,7 +121,7 @@ BUGS = [
     Bug(FUSED + "distance.py", "bell * (2 * number(gamma))", "bell * 2", SCORES.format("rbf")),
     Bug(FUSED + "distance.py", "bell, 2 / number(a))", "bell, 2)", SCORES.format("wav")),
     Bug(FUSED + "distance.py", "alpha=2 / number(b)", "alpha=2", SCORES.format("wav")),
-    Bug(FUSED + "distance.py", "dot(weighted, ctx.by_a) / (2 * number(ctx.a) * ctx.rate)", "dot(weighted, ctx.by_a) / 2",
+    Bug(FUSED + "distance.py", "(2 * number(ctx.a) * ctx.rate)", "(2 * ctx.rate)",
         SCORES.format("wav")),
     Bug(FUSED + "distance.py", "inverse.masked_fill_(zero, 0.0)", "pass", SOFTMAX.format("extreme_norms and log")),
     Bug(FUSED + "gaussian.py", "alpha=m / 2)", "alpha=m)", SCORES.format("ssg")),
