@@ -10,7 +10,7 @@ import torch
 from fairseq import checkpoint_utils, file_io
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
-from ..checkpoint import newest, place, write
+from ..checkpoint import Damaged, newest, place, write
 from ..errors import mistake
 from . import replaces
 
@@ -74,7 +74,11 @@ def finish_copies(cfg, path: Path, suffix: str, state: dict) -> None:
     if state.get("val_loss") is not None and state["val_loss"] == state.get("best"):
         names.append("checkpoint_best")
     for target in (path.with_name(f"{name}{suffix}.pt") for name in names):
-        if target != path and not (target.is_file() and place(target) >= place(path)):
+        try:
+            is_older = not target.is_file() or place(target) < place(path)
+        except Damaged:
+            is_older = True
+        if is_older:
             file_io.PathManager.copy(str(path), str(target))
 
 
