@@ -55,14 +55,11 @@ def test_score(model, output, of, matrix, request, lm_data, tmp_path):
     assert actual["correlation"] == pytest.approx(float(expected), abs=1e-12)
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["word_similarity", *map(str, arguments)])
-    word_similarity.main()
-
-
 def test_program(monkeypatch, capsys, tmp_path, lm_data, mixture_lm, stock_lm):
     pairs = write(tmp_path / "pairs.txt")
-    run(monkeypatch, lm_data, mixture_lm.last, stock_lm.last, "--simlex", pairs)
+    words = ["word_similarity", lm_data, mixture_lm.last, stock_lm.last, "--simlex", pairs]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    word_similarity.main()
     rows = capsys.readouterr().out.splitlines()[1:]
     for row, trained in zip(rows, (mixture_lm, stock_lm)):
         correlation = simlex(lm_data, trained.last, read_pairs(pairs))["correlation"]
