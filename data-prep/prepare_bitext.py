@@ -361,6 +361,12 @@ def check_options(args):
                          ("--dict-target", args.dict_target)):
         if path:
             check_file(path, option)
+        if path and option != "--code" and b"#fairseq:overwrite" in path.read_bytes():
+            raise InputError(f"{option} {path}: it has words twice (#fairseq:overwrite), and fairseq-preprocess would "
+                             "write them without that mark: leave one out")
+    if args.code and args.bpe == "subword-nmt" and not read_code(args.code).startswith(b"#version: 0.2\n"):
+        raise InputError(f"--code {args.code}: its first line is not '#version: 0.2', which subword-nmt writes: a "
+                         "vocabulary is no list of merges; give the file code of another preparation")
 
 
 if __name__ == "__main__":

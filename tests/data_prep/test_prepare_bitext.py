@@ -252,6 +252,21 @@ def test_wrong_options_are_told(monkeypatch, sources, tmp_path, case):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("merges", ["the 123\nof 99\n", "a b\na b</w>\n", "#version: 0.3\na b\n", ""])
+def test_what_are_no_merges(merges, monkeypatch, sources, tmp_path):
+    """A vocabulary, merges of no version or of an unknown one."""
+    path = write(tmp_path / "code", merges)
+    options = [option for option in sources if option not in ("--bpe-merges", 40)]
+    error = error_of(monkeypatch, bitext, *options, "--out", tmp_path / "out", "--code", path)
+    assert f"--code {path}: its first line" in error and not (tmp_path / "out").exists()
+
+
+def test_a_dictionary_that_overwrites(monkeypatch, sources, tmp_path):
+    path = write(tmp_path / "dict.txt", "a 3\na 2 #fairseq:overwrite\n")
+    error = error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", "--dict-source", path)
+    assert f"--dict-source {path}: " in error and not (tmp_path / "out").exists()
+
+
 def test_a_byte_order_mark_is_no_part_of_the_merges(monkeypatch, sources, tmp_path):
     """Nor of ``code``, which others read."""
     first = prepared(monkeypatch, sources, tmp_path / "first")
