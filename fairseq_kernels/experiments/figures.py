@@ -20,9 +20,6 @@ STYLE = {
     **{"axes.spines.top": False, "axes.spines.right": False},
 }
 WIDTH = 4.6  # inches: shown on a telephone with hardly smaller letters
-ROW = 0.32  # inches: the height of a row
-SHOWN = (-20, 40)  # percent; what lies outside is written at the edge
-BELOW = 0.35  # rows: the paper's figure is so much lower than ours
 PLOTTED = 4  # curves in a plot, beside the baseline's
 
 
@@ -43,39 +40,6 @@ class Picture(NamedTuple):
         svg = out.getvalue()
         svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
         return Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
-
-
-def differences(caption: str, rows: pandas.DataFrame, unit: str) -> Picture:
-    """Differences from one row with their intervals, and the paper's own beside them.
-
-    Args:
-        rows: ``difference``, ``low``, ``high`` and ``paper``, by name.
-        unit: of all of them, for the axis.
-    """
-
-    def draw(pyplot):
-        figure, axis = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * len(rows)))
-        heights = numpy.arange(len(rows))
-        axis.axvline(0, color="grey", linewidth=0.6)
-        ends = numpy.nan_to_num([rows.difference - rows.low, rows.high - rows.difference])
-        axis.errorbar(rows.difference, heights, xerr=ends, fmt="oC0", markersize=4, label="here")
-        if rows.paper.notna().any():
-            axis.plot(rows.paper, heights + BELOW, "DC1", markersize=4, fillstyle="none", label="the paper's")
-            figure.legend(loc="outside upper right", ncols=2, fontsize="small")
-        for column, colour, down in (("difference", "C0", 0), ("paper", "C1", BELOW)):
-            for height, value in zip(heights, rows[column]):
-                if value < SHOWN[0] or value > SHOWN[1]:
-                    edge, side, text = (0, "left", f"← {value:.0f}") if value < 0 else (1, "right", f"{value:.0f} →")
-                    style = {"color": colour, "ha": side, "va": "center", "transform": axis.get_yaxis_transform()}
-                    axis.text(edge, height + down, text, **style)
-        inside = rows[["low", "high", "difference", "paper"]].clip(*SHOWN)
-        low, high = min(0, inside.min(axis=None)), max(0, inside.max(axis=None))
-        room = 0.05 * max(high - low, 0.1)
-        axis.set(xlim=(low - room, high + room), ylim=(len(rows) - 0.4, -0.6), xlabel=unit)
-        axis.set_yticks(heights, rows.index)
-        return figure
-
-    return Picture(caption, draw)
 
 
 def gains(caption: str, rows: pandas.DataFrame, xlabel: str, paper: pandas.Series = None) -> Picture:
@@ -113,7 +77,7 @@ def gains(caption: str, rows: pandas.DataFrame, xlabel: str, paper: pandas.Serie
     return Picture(caption, draw)
 
 
-def curves(caption: str, values: Dict[str, List[List]], base: str = "") -> List[Picture]:
+def curves(caption: str, values: Dict[str, List[List]], base: str) -> List[Picture]:
     """A few rows a plot, those together whose last values are close, the baseline in each.
 
     Args:

@@ -24,7 +24,6 @@ from .results import METRICS, SPLITS, Metric, baselines, differences, frame, loa
 LEVEL = 0.05
 PAPERS = ("Gao", "de Brebisson", "Miao")
 CHOICES = ("holds", "doesn't", "mixed", "can't be told")
-CLAIM = ("claim", "source", "paper", "evidence", "verdict", "reason")
 SIZES = {"cpu": "2 × 128", "medium": "2 × 256", "paper": "2 × 512"}  # of language models, by profile
 TALK = re.compile(r"talk-?(?:([\d.]+)M)?$", re.I)  # a corpus' name, and the millions of words of its training text
 ALL_TALK = 24.6
@@ -124,18 +123,8 @@ def percent(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def load_results(folder: Path) -> Dict[str, Results]:
-    """Of each table that has been run, compared with what the trainings of all tables say of the spread of seeds.
-
-    Raises:
-        ValueError: a file isn't what the runner writes.
-    """
-    known = {}
-    for name in tables.names():
-        path = folder / f"{name}.json"
-        try:
-            known[name] = tables.load_table(name), frame(load(path))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} has no records as the runner writes them ({error!r})") from error
+    """Of each table that has been run, compared with what the trainings of all tables say of the spread of seeds."""
+    known = {name: (tables.load_table(name), frame(load(folder / f"{name}.json"))) for name in tables.names()}
     known = {name: pair for name, pair in known.items() if len(pair[1])}
     spreads = spread_of_seeds(pandas.concat([each for _, each in known.values()])) if known else {}
     return {name: Results(*pair, differences(*pair, spreads)) for name, pair in known.items()}
@@ -159,20 +148,13 @@ def part(results: Results, profile: str, corpus: str) -> Part:
     missing = ", ".join(name for name in planned if name not in names)
     notes = [f"Not run: {missing}."] if missing else []
     notes += tests(table, there, results.differences[results.differences.profile == profile])
-    pictures = []
-    for (metric, split, base), rows in there.groupby(["metric", "split", "base"], sort=False):
-        if split == table.split and METRICS[metric].relative:
-            rows, paper = percent(rows.set_index("name")), paper_figures(table, metric)
-            rows["paper"] = (100 * (paper / paper.get(base, math.nan) - 1)).reindex(rows.index)
-            caption = f"{METRICS[metric].label} over {base}'s, with 95 % intervals"
-            pictures.append(figures.differences(caption, rows, "%"))
     curves: Dict[str, List] = {}
     for name, record in here.drop_duplicates(["name", "seed"])[["name", "record"]].itertuples(index=False):
         curve = [point for point in record["curves"].get("valid", []) if math.isfinite(point[1])]
         curves.setdefault(name, []).extend([curve] if curve else [])
     curves = {name: curves[name] for name in names if curves[name]}
-    if curves:
-        pictures += figures.curves("Validation perplexity over updates", curves, *baselines(table, curves)[:1])
+    base = [*baselines(table, curves), ""][0]
+    pictures = figures.curves("Validation perplexity over updates", curves, base) if curves else []
     return Part(f"{corpus}, --profile {profile}", grids, [*notes, made(here)], pictures)
 
 
@@ -359,7 +341,7 @@ def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
         return []
     try:
         rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (yaml.YAMLError, TypeError, AttributeError, ValueError) as error:
+    except (yaml.YAMLError, LookupError, ValueError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on"]
     origins = [{"here": here, "the paper": paper} for *_, here, paper in rows]
@@ -376,9 +358,6 @@ def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
 
 def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
     """A claim's line: the claim, verdicts, reason, number of rows and seeds with corpora and sizes, evidence, paper."""
-    missing = [name for name in CLAIM if not isinstance(claim.get(name), str)]
-    if missing:
-        raise ValueError(f"{claim.get('claim', 'a claim')!r} has no text for {', '.join(missing)}")
     for name in ("verdict", "tuned"):
         if claim.get(name) not in (*CHOICES, None):
             raise ValueError(f"{name} {claim[name]!r} is not known; choose from {', '.join(CHOICES)}")

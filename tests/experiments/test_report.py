@@ -209,7 +209,7 @@ def test_verdicts(results, tmp_path):
     assert paper == "46.7 to 46.8 (A. Author 2019)"
     for new, problem in {
         ("holds", "perhaps"): "'perhaps' is not known",
-        ("  reason: all were tried.\n", ""): "'No kernel is better.' has no text for reason",
+        ("  reason: all were tried.\n", ""): "verdicts.yaml: 'reason'",
         ("ppl/mog", "ppl/pol"): "row 'toy/cpu/swb/ppl/pol' has no figures",
         ("toy/cpu/swb/ppl/mog", "mog"): "row 'mog' has no figures",
         (CLAIM, "- ["): "expected the node content",
@@ -260,13 +260,6 @@ def test_gain_against_words_of_training_text(results, monkeypatch, tmp_path):
     assert rows.place.tolist() == [1e6, 5e6, 24.6e6]
     assert rows.difference.tolist() == pytest.approx([100 * math.expm1(-gain) for gain in gains.values()])
     assert paper["mog"] == pytest.approx(100 * (46.7 / 46.8 - 1)) and (rows.low < rows.difference).all()
-
-
-def test_differences_outside_are_written(results):
-    records = [*seeds("log", 100.0, 103.0), *seeds("lin", 60.0, 62.0), record("mog", ppl=64.0)]
-    pictures = results(records)[0].parts[0].pictures
-    assert pictures[0].caption == "perplexity over lin's, with 95 % intervals"
-    assert {"66 →", "120 →", "log", "mog", "%"} <= set(texts_of(pictures[0]))
 
 
 def test_few_curves_a_plot(results):
@@ -371,12 +364,11 @@ def test_program(monkeypatch, capsys, results, tmp_path):
         assert all(part in ended.value.code for part in parts)
 
 
-@pytest.mark.parametrize("content, problem", [("{}", "no list of records"), ("[{}]", "no list of records"),
-                                              ('[{"run": {}}]', "no records as the runner writes them")])  # fmt: skip
-def test_wrong_files(content, problem, results, tmp_path):
+@pytest.mark.parametrize("content", ["{}", "[{}]"])
+def test_wrong_files(content, results, tmp_path):
     results([record("lin", ppl=60.0)])
     (tmp_path / "toy.json").write_text(content)
-    with pytest.raises(ValueError, match=f"toy.json.* {problem}"):
+    with pytest.raises(ValueError, match="toy.json.* no list of records"):
         load_chapters(tmp_path)
 
 
