@@ -1,6 +1,6 @@
-"""What a chunk's large tensors go through, as ``torch.autograd.Function``: the formulas' fast twins. Torch only.
+"""The ``torch.autograd.Function`` s that a chunk's large tensors go through: the formulas' fast twins. Torch only.
 
-- :mod:`word_product`: the products with the words' vectors, (n, V).
+- :mod:`scores`: the products with the words' vectors, (n, V), and each kernel's scores from them.
 - :mod:`inner_product`, :mod:`distance`, :mod:`gaussian`, :mod:`hyperbolic`: kernels, beside the files of the same
   names in ``fairseq_kernels.kernels``, which have the formulas.
 - :mod:`mixture_nll`: from scores to losses.

@@ -16,7 +16,7 @@ def first_order(backward):
             results = backward(ctx, *grads)
         if not torch.is_grad_enabled():
             return results
-        anchor = torch.zeros((), requires_grad=True)  # has autograd come by
+        anchor = torch.zeros((), requires_grad=True)  # so that autograd calls NoSecondDerivative.backward
         return tuple(None if result is None else NoSecondDerivative.apply(result, anchor) for result in results)
 
     return call

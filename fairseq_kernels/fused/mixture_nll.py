@@ -20,7 +20,7 @@ class Scores(NamedTuple):
         values: S_k (n, V).
         free: whether the loss may overwrite them (the buffer rule).
         token_factor: a list, where the scores are a product as it is: the factor (n, 1) of its gradient is left in it
-            instead of being multiplied (see ``word_product.WordProduct``).
+            instead of being multiplied (see ``scores.WordProduct``).
     """
 
     values: Tensor

@@ -9,7 +9,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def at_least_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """What ``nn.Module._apply`` does to each tensor, but for a change to half precision."""
+    """A function for ``nn.Module._apply`` that does as ``function``, and changes no tensor to half precision."""
 
     def apply(tensor: Tensor) -> Tensor:
         result = function(tensor)

@@ -1,4 +1,4 @@
-"""What the kernels' Functions do with hyper-parameters, which are numbers or, where they are learned, tensors."""
+"""Helpers of the kernels' Functions for hyper-parameters, which are numbers or, where they are learned, tensors."""
 
 from typing import Union
 
@@ -19,5 +19,5 @@ def dot(one: Tensor, other: Tensor) -> Tensor:
 
 
 def multiplied(one: Tensor, other: Tensor, factor: float) -> Tensor:
-    """``one * other * factor`` in the place of ``one``, in one pass."""
+    """``one * other * factor`` stored in ``one``, in one pass."""
     return torch.addcmul(one.new_zeros(()), one, other, value=factor, out=one)

@@ -1,4 +1,4 @@
-"""What a kernel S(W_v, h) is, how its hyper-parameters are declared, checked, fixed or learned, and its registry."""
+"""The base class of a kernel S(W_v, h), its hyper-parameters, fixed or learned, and the registry of kernels."""
 
 import math
 import re
@@ -44,7 +44,7 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a hyper-parameter lives, and the bijection with R in which it is learned."""
+    """The values a hyper-parameter may have, and the bijection with R in which it is learned."""
 
     allowed: str
     contains: Callable[[Number], bool]
@@ -84,7 +84,7 @@ SCALE = Hyperparameter("scale", 1.0, "positive")
 
 
 class Kernel(nn.Module):
-    """A kernel function S(W_v, h) in the place of the softmax layer's inner product (Gao et al. 2019, Eq. 4-12).
+    """A kernel function S(W_v, h), which replaces the softmax layer's inner product (Gao et al. 2019, Eq. 4-12).
 
     Every kernel of the paper is an element-wise function of inner products of W_v and h (or of blocks of their
     coordinates) and of a few numbers that depend on one of the two alone. A kernel therefore says

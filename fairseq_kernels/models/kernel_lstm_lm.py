@@ -29,13 +29,6 @@ class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
     )
     decoder_layers: int = field(default=1, metadata={"help": "number of decoder layers"})
     decoder_out_embed_dim: int = field(default=512, metadata={"help": "decoder output embedding dimension"})
-    decoder_attention: str = field(default="0", metadata={"help": "refused: a language model has no attention"})
-    adaptive_softmax_cutoff: Optional[str] = field(
-        default=None, metadata={"help": "refused: kernels replace the softmax layer"}
-    )
-    residuals: bool = field(
-        default=False, metadata={"help": "refused: nn.LSTM can't add the previous step's state between layers"}
-    )
     decoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": "dropout probability for decoder input embedding (default: --dropout)"}
     )
@@ -208,11 +201,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
 
 
 def check_config(cfg) -> None:
-    """Refuses the stock model's options that have no meaning here."""
-    if cfg.residuals:
-        raise mistake("--residuals is not supported: the LSTM runs through nn.LSTM; use --arch lstm_lm for it")
-    if str(cfg.decoder_attention).lower() not in ("0", "false"):
-        raise mistake(f"--decoder-attention {cfg.decoder_attention} is not supported: there is no encoder")
+    """Checks ``--kerbs-input``."""
     if cfg.kerbs_input not in ("separate", "prior", "posterior"):
         raise mistake(f"--kerbs-input {cfg.kerbs_input} is not allowed: choose separate, prior or posterior")
     if cfg.kerbs_input != "separate":

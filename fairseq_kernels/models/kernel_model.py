@@ -1,4 +1,4 @@
-"""What all models of the package share: the loss inside forward, and checkpoints that are checked when loaded."""
+"""The mixin of all models of the package: the loss inside forward, and checkpoints that are checked when loaded."""
 
 import logging
 from typing import Dict, Iterable, NamedTuple, Optional
@@ -14,7 +14,7 @@ ANOTHER_FOLDER = "another --save-dir (by --finetune-from-model a training may be
 
 
 class LossRequest(NamedTuple):
-    """What a criterion asks a model's forward for, in the place of log-probabilities."""
+    """A criterion's request for the loss, which a model's forward then returns instead of log-probabilities."""
 
     target: Tensor  # (B, T) word indices
     ignore_index: int
@@ -24,7 +24,7 @@ class LossRequest(NamedTuple):
 
 
 class LossOutput(NamedTuple):
-    """What a model's forward returns for a :class:`LossRequest`."""
+    """The answer of a model's forward to a :class:`LossRequest`."""
 
     loss: Tensor  # (), or (B, T) for reduction "none"
     nll: Optional[Tensor]  # -log p(target), without smoothing; None in training where the loss is another one
@@ -35,7 +35,7 @@ class LossOutput(NamedTuple):
 class KernelModel:
     """Mixin, before a fairseq model whose ``decoder.output_projection`` is an :class:`OutputLayer`.
 
-    Called as fairseq calls its models, forward returns normalised log-probabilities (B, T, V) in the place of
+    Called as fairseq calls its models, forward returns normalised log-probabilities (B, T, V) instead of
     logits: stock criterions, generation and scoring work unchanged. Called with ``loss_request`` it returns the loss;
     it is computed in here, not in the criterion, so that wrappers of the model (DDP and others) see its parameters
     used.
@@ -116,7 +116,7 @@ class KernelModel:
                 )
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Lets a stock model's checkpoint in; one of ours must have the same kernels, but for a finetuning."""
+        """Lets a stock model's checkpoint in; one of ours must have the same kernels, unless it is finetuned."""
         super().upgrade_state_dict_named(state_dict, name)
         decoder = f"{name}.decoder." if name else "decoder."
         prefix = f"{decoder}output_projection."

@@ -1,7 +1,7 @@
 """An output layer: a word's log-probability and a target's loss."""
 
 from numbers import Integral
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, distributed, nn
@@ -43,29 +43,22 @@ class Tokens(NamedTuple):
     counted: Optional[Tensor]  # a mask over all tokens, of those that these are; None: all
 
 
-def computed_by_hooks(module: nn.Module) -> Iterator[str]:
-    """Names of tensors that hooks compute from others, as ``torch.nn.utils.spectral_norm`` does."""
-    for part in module.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, Tensor) and (value.requires_grad or f"{name}_orig" in part._parameters):
-                yield name
-
-
-def parametrized(module: nn.Module) -> Iterator[str]:
-    """Names of tensors that ``torch.nn.utils.parametrizations`` compute from others."""
-    return (name for part in module.modules() for name in getattr(part, "parametrizations", ()))
-
-
-def refuse_computed(names: Iterator[str]) -> None:
+def refuse_computed(module: nn.Module, parametrized: bool) -> None:
     """
     Raises:
-        ValueError: there is one.
+        ValueError: a tensor that hooks compute from others (``torch.nn.utils.spectral_norm``), or, if ``parametrized``,
+            that parametrizations do.
     """
-    for name in names:
-        raise ValueError(
-            f"{name} is computed from other tensors (by weight norm, DataParallel, FSDP1 ...), to which nll would give "
-            "no gradient: take the loss from forward, or make it a parameter; use DDP or FSDP2"
-        )
+    for part in module.modules():
+        names = list(getattr(part, "parametrizations", ())) if parametrized else []
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor) and (value.requires_grad or f"{name}_orig" in part._parameters):
+                names.append(name)
+        for name in names:
+            raise ValueError(
+                f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, or "
+                "take the loss from forward"
+            )
 
 
 class OutputLayer(LayerState):
@@ -133,11 +126,11 @@ class OutputLayer(LayerState):
 
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
         """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
-        refuse_computed(parametrized(self))
+        refuse_computed(self, parametrized=True)
         return chunked_loss(self, tokens, smoothing, summed, self.product_dtype(tokens.features))
 
     def work_space(self) -> WorkSpace:
-        """What one token needs in a chunk."""
+        """The memory that one token needs in a chunk."""
         return WorkSpace(2 * self.vocab_size)
 
     def set_log_prior(self, counts: Sequence[float]) -> None:
@@ -249,7 +242,7 @@ class OutputLayer(LayerState):
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
-        refuse_computed(computed_by_hooks(self))
+        refuse_computed(self, parametrized=False)
         tokens = self._tokens(features, target, ignore_index, *weights)
         with torch.autocast(features.device.type, enabled=False):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
@@ -257,7 +250,7 @@ class OutputLayer(LayerState):
             metrics = {**metrics, "entropy": self.entropy(tokens.features)}
 
         def spread(values: Tensor) -> Tensor:
-            """Of the tokens that count (N, ...), over all: (..., ...)."""
+            """Values of the tokens that count, (N, ...), put where these are among all: (..., ...), 0 elsewhere."""
             if tokens.counted is not None:
                 everywhere = values.new_zeros(target.numel(), *values.shape[1:])
                 counted = tokens.counted.view(-1, *[1] * (values.dim() - 1)).expand_as(everywhere)
@@ -308,7 +301,7 @@ class OutputLayer(LayerState):
 
     @torch.no_grad()
     def evaluate(self, features: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
-        """Of each target log p, also where the loss is another one, and the rank, 0 for the most probable word:
+        """Each target's log p, also where the loss is another one, and its rank, 0 for the most probable word:
         (..., d), (...) to (...) each.
 
         Raises:
@@ -359,7 +352,7 @@ class OutputLayer(LayerState):
         self.vocab_size += words
 
     def weight_shape(self) -> Tuple[int, int]:
-        """Of the projection matrix, which may be another module's."""
+        """The shape that the projection matrix must have; it may be another module's."""
         return self.vocab_size, self.embed_dim
 
     def _flatten(self, features: Tensor) -> Tensor:

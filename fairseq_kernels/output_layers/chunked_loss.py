@@ -5,7 +5,7 @@ stays. Backward multiplies by the incoming scalar. Exact, in three matrix produc
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -42,16 +42,11 @@ class LossPass:
         raise NotImplementedError
 
 
-class PassResult(NamedTuple):
-    """The losses (N,), metrics (N, ...) and the gradients of features and parameters, over all chunks."""
+def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight):
+    """The losses (N,), metrics (N, ...) and the gradients of features and parameters, or None, over all chunks.
 
-    losses: Tensor
-    metrics: Metrics
-    gradients: Optional[List[Optional[Tensor]]]
-
-
-def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight) -> PassResult:
-    """All chunks. ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1."""
+    ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1.
+    """
     work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
     losses = features.new_empty(features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
@@ -71,67 +66,53 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
             work.add(grads)
         del loss  # and with it the chunk's graph, before the next one needs its memory
     gradients = [grad_features, *work.gradients()] if with_gradients else None
-    return PassResult(losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients)
-
-
-def unchanged(tensor: Tensor) -> Tensor:
-    """The tensor itself."""
-    return tensor
+    return losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients
 
 
 class ChunkedLoss(Function):
-    """The loss: summed, with gradients from forward; or a token each, with gradients recomputed in backward."""
+    """The loss: summed, with gradients from forward; or one for each token, with gradients recomputed in backward.
+
+    ``learning`` is whether anything wants gradients: in forward grad mode is off, and needs_input_grad is True under
+    ``no_grad``. ``metrics`` is a dict, which receives those of the pass.
+    """
 
     @staticmethod
-    def forward(ctx, layer, options, metrics, features, target, token_weight, *parameters):
-        # with_gradients comes from the caller: in here grad mode is off, and needs_input_grad is True under no_grad
-        ctx.layer, ctx.options = layer, options
-        with_gradients = options.with_gradients and options.summed
-        arguments = features, target, options.epsilon, options.product_dtype, with_gradients, token_weight
+    def forward(ctx, layer, epsilon, product_dtype, summed, learning, metrics, features, target, token_weight, *own):
         # not the hooks of a checkpoint around the layer, which would compute all again for each graph of a chunk
-        with saved_tensors_hooks(unchanged, unchanged):
-            result = run_pass(layer, *arguments)
-        metrics.update(result.metrics)
-        ctx.gradients, ctx.own = result.gradients, list(map(id, parameters))
-        ctx.save_for_backward(features, target, token_weight, result.losses, *parameters)
-        losses = result.losses if token_weight is None else result.losses * token_weight
+        with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+            losses, seen, ctx.gradients = run_pass(
+                layer, features, target, epsilon, product_dtype, learning and summed, token_weight
+            )
+        metrics.update(seen)
+        ctx.layer, ctx.epsilon, ctx.product_dtype, ctx.own = layer, epsilon, product_dtype, list(map(id, own))
+        ctx.save_for_backward(features, target, token_weight, losses, *own)
+        weighted = losses if token_weight is None else losses * token_weight
         # a copy: fairseq multiplies the loss of a batch that only fills up by 0, in place
-        return losses.sum() if options.summed else losses.clone()
+        return weighted.sum() if summed else weighted.clone()
 
     @staticmethod
     @first_order
     def backward(ctx, grad_loss):
         features, target, token_weight, losses, *parameters = ctx.saved_tensors
-        options = ctx.options
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # not summed; or a second backward: gradients are handed out once, and in place
-            weight = grad_loss.expand(features.size(0))
-            weight = weight if token_weight is None else weight * token_weight
-            again = features, target, options.epsilon, options.product_dtype, True, weight
             if ctx.own != list(map(id, ctx.layer.parameters())):
                 raise RuntimeError("functional_call goes with one backward of a summed loss alone")
-            gradients = run_pass(ctx.layer, *again).gradients
+            weight = grad_loss.expand(features.size(0))
+            weight = weight if token_weight is None else weight * token_weight
+            gradients = run_pass(ctx.layer, features, target, ctx.epsilon, ctx.product_dtype, True, weight)[2]
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
                     gradient.mul_(grad_loss)
-        wanted = ctx.needs_input_grad[3:4] + ctx.needs_input_grad[6:]
+        wanted = ctx.needs_input_grad[6:7] + ctx.needs_input_grad[9:]
         grad_features, *grad_parameters = (
             gradient.to(tensor.dtype) if wants and gradient is not None else None
             for gradient, tensor, wants in zip(gradients, [features, *parameters], wanted)
         )
-        grad_weight = losses * grad_loss if ctx.needs_input_grad[5] else None
-        return None, None, None, grad_features, None, grad_weight, *grad_parameters
-
-
-class LossOptions(NamedTuple):
-    """What one call of ``nll`` asks for."""
-
-    epsilon: float  # of label smoothing
-    summed: bool
-    with_gradients: bool
-    product_dtype: Optional[torch.dtype]
+        grad_weight = losses * grad_loss if ctx.needs_input_grad[8] else None
+        return *[None] * 6, grad_features, None, grad_weight, *grad_parameters
 
 
 def chunked_loss(layer, tokens, epsilon: float, summed: bool, product_dtype) -> Tuple[Tensor, Metrics]:
@@ -139,6 +120,6 @@ def chunked_loss(layer, tokens, epsilon: float, summed: bool, product_dtype) -> 
     features, target, token_weight, _ = tokens
     parameters = list(layer.parameters())
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
-    options = LossOptions(epsilon, summed, learning, product_dtype)
     metrics: Metrics = {}
-    return ChunkedLoss.apply(layer, options, metrics, features, target, token_weight, *parameters), metrics
+    options = epsilon, product_dtype, summed, learning, metrics
+    return ChunkedLoss.apply(layer, *options, features, target, token_weight, *parameters), metrics

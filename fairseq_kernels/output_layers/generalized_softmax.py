@@ -1,4 +1,4 @@
-"""The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, in the place of W_v . h."""
+"""The generalized softmax of Gao et al. (2019): any kernel, or a mixture of kernels, instead of W_v . h."""
 
 import functools
 import itertools
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ..fused.matrix_products import chunks
 from ..fused.mixture_nll import MixtureNLL, Scores
-from ..fused.scores import fused_scores
-from ..fused.word_product import WordMatrices, all_products
+from ..fused.scores import WordMatrices, all_products, fused_scores
 from ..kernels import Kernel
 from ..kernels.base import check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
@@ -21,7 +20,7 @@ from .work_space import WORDS_AT_A_TIME, of_mixture
 
 
 class Shared(NamedTuple):
-    """What all tokens share, in the precision of the computation."""
+    """The tensors that all tokens share, in the precision of the computation."""
 
     matrices: List[Tensor]  # (V, d): one if tied, else one a component
     terms: List[Tuple[Tensor, ...]]  # each kernel's word terms, (V,) each
@@ -174,7 +173,7 @@ class GeneralizedSoftmax(OutputLayer):
         return observed
 
     def shared(self, dtype: torch.dtype) -> Shared:
-        """What :meth:`log_probabilities` computes of the parameters alone, differentiable."""
+        """The tensors of the parameters alone that scores are computed from, differentiable."""
         matrices = [weight.to(dtype) for weight in self.matrices()]
         latent, prior = (None if p is None else p.to(dtype) for p in (self.latent_projection, self.prior_projection))
         return Shared(matrices, word_terms(self.components(), matrices), latent, prior)

@@ -11,8 +11,7 @@ from torch.autograd.function import once_differentiable
 from ..fused.distance import TINY  # keeps quotients by norms finite at the origin
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
-from ..fused.scores import times_written
-from ..fused.word_product import Workspace
+from ..fused.scores import Workspace, times_written
 from .base import OutputLayer, check_integer, finite
 from .chunked_loss import LossPass, Metrics
 from .kerbs_kernel import LIMIT, bayesian_kernel, clamped, divisor, switch
@@ -35,7 +34,7 @@ class KerBSoftmax(OutputLayer):
         senses: S, number of sense vectors in all; default 3 V. They start out shared evenly, what is left over going
             to the first words (fairseq's dictionaries begin with the most frequent).
         bias: whether a word's bias beta_v is added to the scores of all its senses.
-        kernel: False: the inner product in the place of K_theta, and no theta.
+        kernel: whether scores are K_theta; False takes the inner product, without theta.
         positive_only: K_theta only where cos > 0, elsewhere the inner product, as the authors' released code.
         theta: its start.
         allocation: how senses move between words in training (section 4.2), at the updates that

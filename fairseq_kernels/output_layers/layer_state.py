@@ -1,4 +1,4 @@
-"""What an output layer keeps beside its parameters: its kind, in checkpoints, and what decoding has computed."""
+"""The state of an output layer beside its parameters: its kind, in checkpoints, and the cache of decoding."""
 
 import logging
 from typing import Any, Callable, Dict, Optional, Tuple

@@ -55,7 +55,7 @@ class AllocationSettings:
 
 
 class SenseAllocation(nn.Module):
-    """What is known of words and senses, and the moves that follow from it.
+    """Statistics of words and senses, and the moves that follow from them.
 
     Moving averages, each updated only where the target is the word: log p(y) of a word (Eq. 12), and of a sense its
     part in its word, p(s | y). Eq. 13 has p(s), which is at most p(y), so that the words predicted worst would seem
@@ -122,7 +122,7 @@ class SenseAllocation(nn.Module):
         if layer.weight.dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 "senses can't move while the parameters are in half precision, whose float32 copies overwrite them; "
-                "train with --amp in the place of --fp16, or with --kerbs-reallocate-every 0"
+                "train with --amp instead of --fp16, or with --kerbs-reallocate-every 0"
             )
         last = int(self.updates)
         self.updates.fill_(num_updates)

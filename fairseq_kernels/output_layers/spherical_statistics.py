@@ -13,7 +13,7 @@ GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is
 
 
 class WordSums(NamedTuple):
-    """What the statistics need of all words together; o = W h + beta."""
+    """The sums over all words from which the statistics follow; o = W h + beta."""
 
     gram: Tensor  # Q = W^T W, (d, d)
     weights: Tensor  # sum_v W_v, (d,)

@@ -16,7 +16,7 @@ FOLD_ROWS = 1 << 16  # rows of a factored matrix that are folded at a time
 
 
 class WorkSpace(NamedTuple):
-    """What one token needs in a chunk."""
+    """The memory that one token needs in a chunk, in numbers of the computation's precision."""
 
     numbers: int
     cpu_tokens: int = CPU_ROWS  # the most tokens on the CPU where nothing is said about memory
