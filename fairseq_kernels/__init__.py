@@ -23,6 +23,7 @@ _MODULES = {
         "SquaredError",
         "TaylorSoftmax",
         "factored",
+        "option",
         "register_output_layer",
     ),
 }

@@ -4,16 +4,16 @@
         --output-layer temperature --coldest 0.2 --criterion output_layer_loss --optimizer adam --lr 0.001 ...
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from fairseq_kernels import GeneralizedSoftmax, Options, register_output_layer
+from fairseq_kernels import GeneralizedSoftmax, Options, option, register_output_layer
 
 
 @dataclass
 class TemperatureOptions(Options):
-    coldest: float = field(default=0.1, metadata={"help": "tau(h) is this at least"})
+    coldest: float = option(0.1, "tau(h) is this at least")
 
 
 @register_output_layer("temperature", TemperatureOptions)

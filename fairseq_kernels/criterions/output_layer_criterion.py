@@ -1,7 +1,7 @@
 """The criterion of every output layer: the loss comes from the model's forward, where the layer computes it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from fairseq import utils
@@ -13,7 +13,7 @@ from omegaconf import II
 from ..errors import mistake
 from ..models.kernel_model import LossRequest
 from ..output_layers.spherical import SphericalFamily
-from ..output_layers.table import LAYERS
+from ..output_layers.table import LAYERS, option
 
 TOP = 10  # words: the error rate of de Brebisson & Vincent (2016, Table 5)
 # what a log has of every layer; all else is what the layer observes
@@ -22,12 +22,12 @@ EVERY = ("loss", "nll_loss", "ntokens", "nsentences", "sample_size", "top10_erro
 
 @dataclass
 class OutputLayerCriterionConfig(FairseqDataclass):
-    label_smoothing: float = field(default=0.0, metadata={"help": "epsilon for label smoothing, 0 means none"})
-    pi_variance_weight: float = field(
-        default=0.0, metadata={"help": "rho of Eq. 14: weight of the mixture weights' variance; no effect for K = 1"}
+    label_smoothing: float = option(0.0, "epsilon for label smoothing, 0 means none")
+    pi_variance_weight: float = option(
+        0.0, "rho of Eq. 14: weight of the mixture weights' variance; no effect for K = 1"
     )
-    report_top10_error: bool = field(
-        default=False, metadata={"help": "log in validation how often the target is not among the ten likeliest words"}
+    report_top10_error: bool = option(
+        False, "log in validation how often the target is not among the ten likeliest words"
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 

@@ -1,6 +1,6 @@
 """fairseq's LSTM language model with a kernel output layer, trained through ``nn.LSTM``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import mistake
 from ..output_layers import GeneralizedSoftmax
+from ..output_layers.table import option
 from .continued_text import continue_text
 from .kernel_model import KernelModel
 from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -21,36 +22,26 @@ from .sense_embedding import SenseEmbedding
 
 @dataclass
 class KernelLSTMLanguageModelConfig(OutputLayerConfig, FairseqDataclass):
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability"})
-    decoder_embed_dim: int = field(default=512, metadata={"help": "decoder embedding dimension"})
-    decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "path to pre-trained decoder embedding"})
-    decoder_hidden_size: Optional[int] = field(
-        default=None, metadata={"help": "decoder hidden size (default: the embedding dimension)"}
+    dropout: float = option(0.1, "dropout probability")
+    decoder_embed_dim: int = option(512, "decoder embedding dimension")
+    decoder_embed_path: Optional[str] = option(None, "path to pre-trained decoder embedding")
+    decoder_hidden_size: Optional[int] = option(None, "decoder hidden size (default: the embedding dimension)")
+    decoder_layers: int = option(1, "number of decoder layers")
+    decoder_out_embed_dim: int = option(512, "decoder output embedding dimension")
+    decoder_dropout_in: Optional[float] = option(
+        None, "dropout probability for decoder input embedding (default: --dropout)"
     )
-    decoder_layers: int = field(default=1, metadata={"help": "number of decoder layers"})
-    decoder_out_embed_dim: int = field(default=512, metadata={"help": "decoder output embedding dimension"})
-    decoder_dropout_in: Optional[float] = field(
-        default=None, metadata={"help": "dropout probability for decoder input embedding (default: --dropout)"}
+    decoder_dropout_out: Optional[float] = option(None, "dropout probability for decoder output (default: --dropout)")
+    share_decoder_input_output_embed: bool = option(False, "share decoder input and output embeddings")
+    kerbs_input: str = option(
+        "separate",
+        "input embeddings with --output-layer kerbs: separate; or of the sense vectors, weighted by the "
+        "posterior of the word's senses (Eq. 6, step by step, slow) or by their prior (whole sequences)",
     )
-    decoder_dropout_out: Optional[float] = field(
-        default=None, metadata={"help": "dropout probability for decoder output (default: --dropout)"}
-    )
-    share_decoder_input_output_embed: bool = field(
-        default=False, metadata={"help": "share decoder input and output embeddings"}
-    )
-    kerbs_input: str = field(
-        default="separate",
-        metadata={
-            "help": "input embeddings with --output-layer kerbs: separate; or of the sense vectors, weighted by the "
-            "posterior of the word's senses (Eq. 6, step by step, slow) or by their prior (whole sequences)"
-        },
-    )
-    carry_state: bool = field(
-        default=False,
-        metadata={
-            "help": "go on from the state at the end of the last block, detached (truncated backpropagation), in "
-            "training and evaluation: each row of a batch continues the text of that row in the last batch"
-        },
+    carry_state: bool = option(
+        False,
+        "go on from the state at the end of the last block, detached (truncated backpropagation), in "
+        "training and evaluation: each row of a batch continues the text of that row in the last batch",
     )
     max_target_positions: Optional[int] = II("task.max_target_positions")
 

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 from argparse import Namespace
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -16,6 +16,7 @@ from torch import nn
 from ..errors import mistake, one_line_errors
 from ..fused.matrix_products import onednn_is_faster
 from ..output_layers import LAYERS, Options, OutputLayer
+from ..output_layers.table import option
 from ..word_counts import word_counts
 
 logger = logging.getLogger(__name__)
@@ -23,29 +24,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SharedOptions:
-    output_layer: str = field(
-        default="kernels",
-        metadata={"help": f"{', '.join(LAYERS)}; each has a criterion of its own"},
+    output_layer: str = option("kernels", f"{', '.join(LAYERS)}; each has a criterion of its own")
+    output_init: float = option(1.0, "start of the output matrix, times this number; of embeddings too that share it")
+    output_bias: Optional[str] = option(
+        None,
+        "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
+        "ask for); default: prior for the spherical family, false for kerbs, else true for language models and "
+        "false for translation",
+        const="true",
     )
-    output_init: float = field(
-        default=1.0,
-        metadata={"help": "start of the output matrix, times this number; of embeddings too that share it"},
-    )
-    output_bias: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
-            "ask for); default: prior for the spherical family, false for kerbs, else true for language models and "
-            "false for translation",
-            "argparse_const": "true",
-        },
-    )
-    output_memory_mib: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "work space in MiB, of the loss (the spherical family's needs none) and of evaluation (default: "
-            "192 on the CPU, 512 on CUDA)"
-        },
+    output_memory_mib: Optional[int] = option(
+        None,
+        "work space in MiB, of the loss (the spherical family's needs none) and of evaluation (default: "
+        "192 on the CPU, 512 on CUDA)",
     )
 
 
@@ -64,12 +55,12 @@ def refuse_options_of_others(cfg) -> None:
     if OmegaConf.is_config(cfg) and "output_layer" not in cfg:
         return
     cfg = with_defaults(cfg, OutputLayerConfig)
-    own = {option.name for option in fields(LAYERS[cfg.output_layer].options)} if cfg.output_layer in LAYERS else ()
+    own = {its.name for its in fields(LAYERS[cfg.output_layer].options)} if cfg.output_layer in LAYERS else ()
     for layer in LAYERS.values():
-        for option in fields(layer.options):
-            if option.name not in own and getattr(cfg, option.name, option.default) not in (option.default, ""):
+        for its in fields(layer.options):
+            if its.name not in own and getattr(cfg, its.name, its.default) not in (its.default, ""):
                 raise mistake(
-                    f"--{option.name.replace('_', '-')} has no meaning with --output-layer {cfg.output_layer}; leave "
+                    f"--{its.name.replace('_', '-')} has no meaning with --output-layer {cfg.output_layer}; leave "
                     f"it out, or give --output-layer {layer.name}"
                 )
 
@@ -119,7 +110,7 @@ def build_output_layer(
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
         onednn_is_faster()  # else a wrong FAIRSEQ_KERNELS_ONEDNN is noticed in training
-        options = row.options(**{option.name: getattr(cfg, option.name) for option in fields(row.options)})
+        options = row.options(**{its.name: getattr(cfg, its.name) for its in fields(row.options)})
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
         layer = row.layer(**sizes, bias=bias != "false", **options.arguments(len(dictionary)))
         if bias == "prior" and not getattr(task, "from_checkpoint", False):  # which has the bias

@@ -6,7 +6,7 @@ from .generalized_softmax import GeneralizedSoftmax
 from .kerbs import KerBSoftmax
 from .sense_allocation import AllocationSettings
 from .spherical import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
-from .table import LAYERS, Options, register_output_layer
+from .table import LAYERS, Options, option, register_output_layer
 
 __all__ = [
     "LAYERS",
@@ -21,5 +21,6 @@ __all__ = [
     "SquaredError",
     "TaylorSoftmax",
     "factored",
+    "option",
     "register_output_layer",
 ]

@@ -47,6 +47,7 @@ class SphericalFamily(OutputLayer):
         num_embeddings: int,
         bias: bool = True,
         memory_budget: Optional[int] = None,
+        *,
         settings: str = "",
         device=None,
         dtype: Optional[torch.dtype] = None,
@@ -139,18 +140,10 @@ class SphericalSoftmax(SphericalFamily):
     kind = "spherical"
     zero_is_flat = True
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_embeddings: int,
-        bias: bool = True,
-        memory_budget: Optional[int] = None,
-        epsilon: float = 0.0198,
-        **device_and_dtype,
-    ):
+    def __init__(self, *sizes, epsilon: float = 0.0198, **options):
         if not SMALLEST <= epsilon <= LARGEST:
             raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0{WITHIN}, such as 0.0198")
-        super().__init__(embed_dim, num_embeddings, bias, memory_budget, f"epsilon={epsilon:g}", **device_and_dtype)
+        super().__init__(*sizes, settings=f"epsilon={epsilon:g}", **options)
         self.epsilon = float(epsilon)
 
     def numerator(self, output):
@@ -191,21 +184,12 @@ class SoftmaxBound(SphericalFamily):
     kind = "softmax bound"
     loss_is_nll = False
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_embeddings: int,
-        bias: bool = True,
-        memory_budget: Optional[int] = None,
-        xi: Optional[float] = None,
-        **device_and_dtype,
-    ):
+    def __init__(self, *sizes, xi: Optional[float] = None, **options):
         if xi is not None and not SMALLEST <= xi <= LARGEST:
             raise ValueError(
                 f"xi={xi:g} is not allowed: it must be a number > 0{WITHIN}, or None for the tightest bound"
             )
-        settings = "" if xi is None else f"xi={xi:g}"
-        super().__init__(embed_dim, num_embeddings, bias, memory_budget, settings, **device_and_dtype)
+        super().__init__(*sizes, settings="" if xi is None else f"xi={xi:g}", **options)
         self.xi = xi
 
     def distribution(self, outputs):

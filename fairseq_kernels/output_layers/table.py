@@ -18,33 +18,30 @@ from .spherical import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftm
 ANY_LAYER = "output_layer_loss"  # the criterion of layers that have none of their own; it fits every layer
 
 
+def option(default, help: str, const=None):
+    """A dataclass' field that is an option of the command line; ``const`` is its value when given without one."""
+    return field(default=default, metadata={"help": help, **({"argparse_const": const} if const else {})})
+
+
 @dataclass
 class Options:
-    """An output layer's own options on the command line; a field's ``metadata={"help": ...}`` is what --help says."""
+    """An output layer's own options on the command line, each a field made by :func:`option`."""
 
     def arguments(self, words: int) -> Dict[str, Any]:
         """The layer's arguments for a vocabulary of ``words``, beside sizes, bias and memory."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
+        return {its.name: getattr(self, its.name) for its in fields(self)}
 
 
 @dataclass
 class KernelOptions(Options):
-    kernels: str = field(
-        default="lin", metadata={"help": "kernel or mixture in the softmax layer: lin, or 3xlin,log, ..."}
-    )
-    kernel_params: Optional[str] = field(
-        default=None, metadata={"help": 'kernel hyper-parameters, such as "log.p=2,rbf.gamma=learned"'}
-    )
-    untied_projections: bool = field(
-        default=False, metadata={"help": "give each component of a mixture a projection matrix of its own"}
-    )
-    latent_projection: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "tanh gives a single kernel the tanh(C^T h) that a mixture's components have; linear gives C^T h "
-            "to a single kernel or to each component; the option alone means tanh",
-            "argparse_const": "tanh",
-        },
+    kernels: str = option("lin", "kernel or mixture in the softmax layer: lin, or 3xlin,log, ...")
+    kernel_params: Optional[str] = option(None, 'kernel hyper-parameters, such as "log.p=2,rbf.gamma=learned"')
+    untied_projections: bool = option(False, "give each component of a mixture a projection matrix of its own")
+    latent_projection: Optional[str] = option(
+        None,
+        "tanh gives a single kernel the tanh(C^T h) that a mixture's components have; linear gives C^T h "
+        "to a single kernel or to each component; the option alone means tanh",
+        const="tanh",
     )
 
     def arguments(self, words):
@@ -61,32 +58,25 @@ class KernelOptions(Options):
 
 @dataclass
 class SphericalOptions(Options):
-    epsilon: float = field(default=0.0198, metadata={"help": "epsilon of --output-layer spherical"})
+    epsilon: float = option(0.0198, "epsilon of --output-layer spherical")
 
 
 @dataclass
 class KerbsOptions(Options):
-    senses: str = field(
-        default="3x", metadata={"help": "sense vectors of --output-layer kerbs: a number, or a multiple of V as in 3x"}
+    senses: str = option("3x", "sense vectors of --output-layer kerbs: a number, or a multiple of V as in 3x")
+    kerbs_kernel: str = option(
+        "all", "where KerBS' kernel is used: all, positive (where cos > 0, as its authors' code), or none"
     )
-    kerbs_kernel: str = field(
-        default="all",
-        metadata={"help": "where KerBS' kernel is used: all, positive (where cos > 0, as its authors' code), or none"},
+    kerbs_theta: float = option(0.0, "start of each sense's theta; 0 is the inner product")
+    kerbs_reallocate_every: int = option(
+        AllocationSettings.every, "updates between two reallocations of senses; 0 leaves them where they are"
     )
-    kerbs_theta: float = field(default=0.0, metadata={"help": "start of each sense's theta; 0 is the inner product"})
-    kerbs_reallocate_every: int = field(
-        default=AllocationSettings.every,
-        metadata={"help": "updates between two reallocations of senses; 0 leaves them where they are"},
+    kerbs_min_senses: int = option(AllocationSettings.minimum, "senses that a word keeps")
+    kerbs_max_senses: int = option(AllocationSettings.maximum, "senses that a word gets to")
+    kerbs_share: float = option(
+        AllocationSettings.share, "the most senses that move at a time, as a part of the vocabulary"
     )
-    kerbs_min_senses: int = field(default=AllocationSettings.minimum, metadata={"help": "senses that a word keeps"})
-    kerbs_max_senses: int = field(default=AllocationSettings.maximum, metadata={"help": "senses that a word gets to"})
-    kerbs_share: float = field(
-        default=AllocationSettings.share,
-        metadata={"help": "the most senses that move at a time, as a part of the vocabulary"},
-    )
-    kerbs_rate: float = field(
-        default=AllocationSettings.rate, metadata={"help": "beta of the moving averages of Eq. 12 and 13"}
-    )
+    kerbs_rate: float = option(AllocationSettings.rate, "beta of the moving averages of Eq. 12 and 13")
 
     def arguments(self, words):
         if self.kerbs_kernel not in ("all", "positive", "none"):
