@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import zlib
-from argparse import ArgumentTypeError
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,13 +53,6 @@ def progress(iterable=None, label=None, **options):
 
     interval = 0.1 if sys.stderr.isatty() else 10
     return tqdm(iterable, label, delay=3, mininterval=interval, maxinterval=interval, **options)
-
-
-def given_path(text):
-    """argparse type: a path. An empty one, as of an unset shell variable, would be the current folder."""
-    if not text:
-        raise ArgumentTypeError("'' is no path: give that of a file or folder (is a shell variable unset?)")
-    return Path(text)
 
 
 def check_file(path, option="", advice=": give a file"):
@@ -137,8 +129,6 @@ def prepare_folder(out, options, sources, make):
     Raises:
         InputError: ``out`` has something else in it.
     """
-    if not str(out):
-        raise InputError("--out is empty: give a directory")
     out = Path(out)
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
     for path in sources:

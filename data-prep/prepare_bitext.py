@@ -6,7 +6,6 @@ The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare
 import codecs
 import io
 import os
-import re
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -22,7 +21,6 @@ from common import (
     binarise,
     check_file,
     counts,
-    given_path,
     positive_int,
     prepare_folder,
     progress,
@@ -323,15 +321,15 @@ def main():
     for side in ("source", "target"):
         add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
     for split in SPLITS:
-        add(f"--{split}", required=True, type=given_path, metavar="PREFIX", action=Once,
+        add(f"--{split}", required=True, type=Path, metavar="PREFIX", action=Once,
             help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both languages, a sentence a line")
     add("--tokenized", action="store_true", help="the text is in Moses tokens already (default: raw text)")
     add("--lower", action="store_true", help="make the text lower case")
     add("--max-ratio", type=float, metavar="R", help="drop training pairs of which one side has more than R times the "
         f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
-    add("--code", type=given_path, metavar="FILE", help="given merges, not learned from the training text")
+    add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
     for side in ("source", "target"):
-        add(f"--dict-{side}", type=given_path, metavar="FILE", help="given dictionary, not made from the training text")
+        add(f"--dict-{side}", type=Path, metavar="FILE", help="given dictionary, not made from the training text")
     parser.set_defaults(tokenized=False, lower=False)
     args = parser.parse_args()
     check_options(args)
@@ -345,18 +343,12 @@ def check_options(args):
     Raises:
         InputError: options that contradict each other, or files that are not what they should be.
     """
-    for side in ("source", "target"):
-        language = getattr(args, f"{side}_lang")
-        if not re.fullmatch(r"\w+", language):
-            raise InputError(f"--{side}-lang {language!r}: letters, digits and _ only, as in de")
     if args.source_lang == args.target_lang:
         raise InputError(f"--source-lang and --target-lang are both {args.source_lang}: give two languages")
     if args.code and args.bpe_merges:
         raise InputError("--code gives the merges and --bpe-merges is for learning them: give one of them")
     if args.joined_dictionary and (args.dict_source or args.dict_target):
         raise InputError("--joined-dictionary makes a dictionary: leave it out, or --dict-source and --dict-target")
-    if args.max_ratio is not None and not args.max_ratio >= 1:
-        raise InputError(f"--max-ratio {args.max_ratio}: at least 1, as 1.5")
     for option, path in (("--code", args.code), ("--dict-source", args.dict_source),
                          ("--dict-target", args.dict_target)):
         if path:

@@ -11,11 +11,10 @@ import re
 import sys
 import tarfile
 import zlib
-from http.client import HTTPException
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, check_file, checked_lines, given_path, run
+from common import InputError, check_file, checked_lines, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -59,31 +58,13 @@ def members(path):
             while file.read(1 << 20):  # to the checksum that ends the gzip data
                 pass
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        raise InputError(f"{path}: no gzipped tar archive, or not all of it ({error}): get {URL} again") from None
+        raise InputError(f"{path}: no gzipped tar archive, or not all of it ({error}): remove it, and get {URL} "
+                         "again") from None
     if missing := sorted(wanted - files.keys()):
         raise InputError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
     # tokenizer.perl takes a carriage return for a space
     return {name: list(checked_lines(io.BytesIO(text.replace(b"\r", b" ")), f"{path}:{name}"))
             for name, text in files.items()}
-
-
-def download(url, path):
-    """Fetch ``url`` to ``path``, which appears when it is whole and checked."""
-    from torch.hub import download_url_to_file
-
-    part = path.with_name(f"{path.name}.part")
-    try:
-        download_url_to_file(url, str(part), progress=sys.stderr.isatty())
-        members(part)
-        part.replace(path)
-    except (OSError, ValueError, HTTPException) as error:
-        raise InputError(f"{url}: {error}: try again, or get the archive in another way and give it as --archive "
-                         "FILE") from None
-    except InputError as error:
-        raise InputError(f"{url}: {error}") from None
-    finally:
-        for partial in path.parent.glob(f"{part.name}*"):  # torch's own, too, also that of a killed run
-            partial.unlink()
 
 
 def train_lines(lines):
@@ -127,7 +108,7 @@ def read(path, args):
 
 def main():
     parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
-    parser.add_argument("--archive", type=given_path, metavar="FILE",
+    parser.add_argument("--archive", type=Path, metavar="FILE",
                         help="de-en.tgz (default: OUT.de-en.tgz, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
     bitext.add_source(parser)
@@ -136,8 +117,10 @@ def main():
         check_file(args.archive, "--archive", ": give de-en.tgz, or leave --archive out to download it")
     archive = args.archive or Path(f"{args.out}.de-en.tgz")
     if not archive.exists():
+        from torch.hub import download_url_to_file  # here, as --help needs Python alone
+
         archive.parent.mkdir(parents=True, exist_ok=True)
-        download(args.url, archive)
+        download_url_to_file(args.url, str(archive), progress=sys.stderr.isatty())
     pairs = bitext.prepare(args, [archive], lambda: read(archive, args))
     if pairs != PAIRS:
         expected = " / ".join(f"{count:,}" for count in PAIRS.values())

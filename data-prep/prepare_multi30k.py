@@ -6,8 +6,10 @@ are the corpus's own. Of training only pairs with an empty side, or one above 17
 sentences were translated one by one, so an unequal length is no sign of a wrong pair.
 """
 
+from pathlib import Path
+
 import prepare_bitext as bitext
-from common import InputError, given_path, run
+from common import InputError, run
 
 PROGRAM = "prepare-multi30k.sh"
 FILES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
@@ -16,7 +18,7 @@ FOLDERS = (".", "data/task1/raw")
 
 def main():
     parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
-    parser.add_argument("--data", required=True, type=given_path, metavar="DIR",
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR",
                         help="checkout of multi30k/dataset, or a folder with its files "
                         "{train,val,test_2016_flickr}.{de,en}[.gz]")
     bitext.add_source(parser)

@@ -25,10 +25,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import SPLITS, InputError, Once, check_file, given_path, positive_int, progress, read_lines, run
+from common import SPLITS, InputError, Once, check_file, positive_int, progress, read_lines, run
 from prepare_text import argument_parser, prepare
-
-LONGEST_WORD = 1000  # characters; some of the rules take time that grows with its square
 
 
 class Rule(NamedTuple):
@@ -237,8 +235,6 @@ def utterances(transcript, skipped=None):
         if match is None:
             skipped[str(transcript.path)] += 1
             continue
-        if len(line) > LONGEST_WORD and max(map(len, line.split())) > LONGEST_WORD:
-            raise InputError(f"{transcript.path}:{number}: a word above {LONGEST_WORD:,} characters: is this text?")
         if words := normalise(match[1], transcript.format):
             yield words
 
@@ -419,7 +415,7 @@ def parse_arguments():
 
 def add_sources(group):
     """The options that name text."""
-    add = partial(group.add_argument, type=given_path, action=Once)
+    add = partial(group.add_argument, type=Path, action=Once)
     add("--swda", metavar="DIR", help="Switchboard Dialogue Act corpus: a checkout of "
         "NathanDuran/Switchboard-Corpus, or its swda_data; its splits are kept")
     add("--swb1", metavar="DIR", help="Switchboard-1 in ISIP's transcription: sw2001A-ms98-a-trans.text "

@@ -17,7 +17,6 @@ from common import (
     binarise,
     check_file,
     counts,
-    given_path,
     positive_int,
     prepare_folder,
     progress,
@@ -174,7 +173,7 @@ def prepare_corpus(program, description, names, known):
         known: ``{edition: ({split: tokens with line ends}, vocabulary with <unk> and </s>)}``.
     """
     parser = argument_parser(program, description)
-    parser.add_argument("--data", required=True, type=given_path, metavar="DIR", help="folder with " + ", ".join(
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with " + ", ".join(
         " or ".join(names[split]) for split in SPLITS))
     add_lower(parser)
     args = parser.parse_args()
@@ -199,7 +198,7 @@ def prepare_corpus(program, description, names, known):
 def main():
     parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", required=True, type=given_path, metavar="FILE", action=Once,
+        parser.add_argument(f"--{split}", required=True, type=Path, metavar="FILE", action=Once,
                             help=f"{split} text, a sentence a line; blank lines stay, as line ends alone; where FILE "
                             "has a neighbour with the end .parts, that has the number of lines of each conversation")
     add_lower(parser)

@@ -157,18 +157,21 @@ COMPARISONS = [  # each with N
     ("taylor", "stock", 4096), ("spherical", "stock", 4096),
     ("taylor", "taylor autograd", 4096), ("spherical", "spherical autograd", 4096),
 ]  # fmt: skip
-ON_CUDA = [("lin", "liger", 8192), ("lin", "cut cross-entropy", 8192)]
 
 
-def implementation_step(
-    implementation: str, tokens: int, words: int, dim: int, device: str, dtype: str
-) -> Callable[[], None]:
+def implementation_step(name: str, tokens: int, words: int, dim: int, device: str, dtype: str) -> Callable[[], None]:
     """One training step of a layer: loss and all gradients, which are dropped before the next one."""
     features = torch.randn(tokens, dim, device=device, dtype=getattr(torch, dtype)).requires_grad_()
     target = torch.randint(words, (tokens,), device=device)
-    first, _, option = implementation.partition(" ")
-    make = by_autograd if option == "autograd" else OTHERS.get(first, ours)
-    loss, layer = make(first, option, words, dim)
+    first, _, option = name.partition(" ")
+    if name in ON_A_PROJECTION:
+        layer = projection(words, dim)
+        loss = partial(ON_A_PROJECTION[name], layer)
+    elif first == "mos":
+        loss, layer = mixture_of_softmaxes(int(option), words, dim)
+    else:
+        layer = ours(first, option, words, dim)
+        loss = layer.nll
     layer.to(device=device, dtype=features.dtype)
     update = partial(layer.zero_grad, set_to_none=True)
     if first == "factored":  # the update of W, which the others leave to an optimiser
@@ -183,15 +186,14 @@ def implementation_step(
     return step
 
 
-def ours(first: str, option: str, words: int, dim: int):
+def ours(first: str, option: str, words: int, dim: int) -> nn.Module:
     """This package's layers, without bias as the others."""
     if first in ("taylor", "spherical", "factored"):
         layer = (SphericalSoftmax if first == "spherical" else TaylorSoftmax)(dim, words, bias=False)
         nn.init.normal_(layer.weight, std=dim**-0.5)
-    else:
-        kernels = list(PAPER_KERNELS) if first == "nine" else first
-        layer = GeneralizedSoftmax(dim, words, kernels, bias=False, untied=option == "untied")
-    return layer.nll, layer
+        return layer
+    kernels = list(PAPER_KERNELS) if first == "nine" else first
+    return GeneralizedSoftmax(dim, words, kernels, bias=False, untied=option == "untied")
 
 
 def projection(words: int, dim: int) -> nn.Linear:
@@ -200,27 +202,8 @@ def projection(words: int, dim: int) -> nn.Linear:
     return layer
 
 
-def stock(first: str, option: str, words: int, dim: int):
-    """A projection and fairseq's cross_entropy."""
-    layer = projection(words, dim)
-
-    def loss(features, target):
-        log_probabilities = F.log_softmax(layer(features), dim=-1, dtype=torch.float32)
-        return F.nll_loss(log_probabilities, target, reduction="sum")
-
-    return loss, layer
-
-
-def torch_own(first: str, option: str, words: int, dim: int):
-    """torch.nn.functional.linear_cross_entropy, plain or with its chunking options."""
-    layer = projection(words, dim)
-    options = {"options": torch.nn.LinearCrossEntropyOptions()} if option == "chunked" else {}
-    return lambda x, target: F.linear_cross_entropy(x, layer.weight, target, reduction="sum", **options), layer
-
-
-def mixture_of_softmaxes(first: str, option: str, words: int, dim: int):
+def mixture_of_softmaxes(components: int, words: int, dim: int):
     """Mixture of Softmaxes (Yang et al. 2018) as it is usually written: probabilities of all components, autograd."""
-    components = int(option)
     contexts = nn.Linear(dim, components * dim, bias=False)
     weights = nn.Linear(dim, components, bias=False)
     output = projection(words, dim)
@@ -234,45 +217,39 @@ def mixture_of_softmaxes(first: str, option: str, words: int, dim: int):
     return loss, nn.ModuleList([contexts, weights, output])
 
 
-def by_autograd(first: str, option: str, words: int, dim: int):
+def fairseq_cross_entropy(layer, features, target):
+    log_probabilities = F.log_softmax(layer(features), dim=-1, dtype=torch.float32)
+    return F.nll_loss(log_probabilities, target, reduction="sum")
+
+
+def torch_chunked(layer, features, target):
+    options = torch.nn.LinearCrossEntropyOptions()
+    return F.linear_cross_entropy(features, layer.weight, target, reduction="sum", options=options)
+
+
+def by_autograd(numerator, layer, features, target):
     """The spherical family's formulas over all V outputs."""
-    layer = projection(words, dim)
-
-    def loss(features, target):
-        output = layer(features)
-        numerator = 1 + output + output.square() / 2 if first == "taylor" else output.square() + 0.0198
-        chosen = numerator.gather(1, target.unsqueeze(1)).squeeze(1)
-        return (numerator.sum(1).log() - chosen.log()).sum()
-
-    return loss, layer
+    numerators = numerator(layer(features))
+    chosen = numerators.gather(1, target.unsqueeze(1)).squeeze(1)
+    return (numerators.sum(1).log() - chosen.log()).sum()
 
 
-def other_package(first: str, option: str, words: int, dim: int):
-    """Fused losses of Liger-Kernel and of cut-cross-entropy, on a GPU."""
-    layer = projection(words, dim)
-    if first == "liger":
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        function = LigerFusedLinearCrossEntropyLoss(reduction="sum")
-        return lambda x, target: function(layer.weight, x, target), layer
-    from cut_cross_entropy import linear_cross_entropy
-
-    return lambda x, target: linear_cross_entropy(x, layer.weight, target, reduction="sum"), layer
-
-
-OTHERS = {"stock": stock, "torch": torch_own, "mos": mixture_of_softmaxes}
-OTHERS |= {"liger": other_package, "cut": other_package}
+ON_A_PROJECTION = {
+    "stock": fairseq_cross_entropy,
+    "torch chunked": torch_chunked,
+    "taylor autograd": partial(by_autograd, lambda output: 1 + output + output.square() / 2),
+    "spherical autograd": partial(by_autograd, lambda output: output.square() + 0.0198),
+}
 
 
 def layer(args: Namespace) -> None:
-    comparisons = COMPARISONS + (ON_CUDA if args.device != "cpu" else [])
-    sides = [(name, tokens) for *pair, tokens in comparisons for name in pair]
+    sides = [(name, tokens) for *pair, tokens in COMPARISONS for name in pair]
     sides = [(name, args.tokens) for name in args.only] if args.only else sides
     own = {"words": args.words, "dim": args.dim, "device": args.device, "dtype": args.dtype}
     rows = {}
     for name, tokens in dict.fromkeys(sides):
         row = {"implementation": name, "tokens": tokens, "words": args.words, "dim": args.dim}
-        rows[name, tokens] = row, {"implementation": name, "tokens": tokens, **own}
+        rows[name, tokens] = row, {"name": name, "tokens": tokens, **own}
     in_turn(implementation_step, {f"{name}, N = {tokens:,}": row for (name, tokens), row in rows.items()}, args)
     rows = {key: row for key, (row, _) in rows.items()}
     print(f"{'implementation':22} {'N':>7} {'V':>9} {'d':>5} {'seconds':>9} {'MiB':>8}")
@@ -281,7 +258,7 @@ def layer(args: Namespace) -> None:
         print(f"{sizes} {row['seconds']:9.3f} {row['mebibytes'] or float('nan'):8,.0f}")
     print(f"\n{'':22} {'against':22} {'time':>7} {'memory':>8}")
     ratios = []
-    for *names, tokens in comparisons:
+    for *names, tokens in COMPARISONS:
         first, second = (rows.get((name, tokens)) for name in names)
         if first and second:
             ratio = {"ours": names[0], "other": names[1], "tokens": tokens}

@@ -265,24 +265,13 @@ def test_conversations(monkeypatch, tmp_path):
 BAD_CALLS = {
     "nothing": ([], "no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE"),
     "missing": (["--swb1", "{tmp}/none"], "--swb1 {tmp}/none: no such directory"),
-    "a file": (["--swda", "{tmp}/latin1"], "--swda {tmp}/latin1: a file: give the (unpacked) directory"),
     "no match": (["--swb1", "{fisher}"], "--swb1 {fisher}: no file named like sw2001A-ms98-a-trans.text"),
-    "no calls": (["--fisher", "{tmp}/empty"], "--fisher {tmp}/empty: no file named like fe_03_00001.txt"),
-    "no swda": (["--swda", "{fisher}"], "neither {fisher}/train/*.txt nor {fisher}/train_set.txt is there"),
-    "no hub5": (["--fisher", "{fisher}", "--hub5", "{tmp}/empty"], "no file named like en_4156.txt"),
-    "no file": (["--train", "{tmp}/none"], "--train {tmp}/none: no such file: give plain text"),
     "format": (["--swda", "{bad}"], "{bad}/train/1.txt:2: expected a line like 'speaker|words|act', not 'x y'"),
     "encoding": (["--train", "{tmp}/latin1", "--valid", "{tmp}/text", "--test", "{tmp}/text"],
                  "{tmp}/latin1:2: not UTF-8 text"),
-    "empty": (["--train", "{tmp}/noise", "--valid", "{tmp}/text", "--test", "{tmp}/text"],
-              "the train text has no words"),
     "twice": (["--swb1", "{tmp}", "--swda", "{tmp}"], "--swb1 and --swda hold the same conversations"),
     "tests": (["--fisher", "{fisher}", "--hub5", "a", "--test", "b"], "--hub5 and --test both give the test text"),
-    "few": (["--fisher", "{fisher}"], "6 conversations are too few to hold out 20 + 20 of them: lower --valid-"),
     "none held out": (["--train", "{tmp}/text"], "no valid and no test text, and no conversations to hold it out"),
-    "endless": (["--train", "{tmp}/endless", "--valid", "{tmp}/text", "--test", "{tmp}/text"],
-                "{tmp}/endless:1: a word above 1,000 characters"),
-    "rare": (["--swda", "{swda}", "--min-count", "99"], "no word is seen 99 times in training: lower --min-count"),
 }
 
 
@@ -296,9 +285,6 @@ def test_wrong_calls_are_told(case, tmp_path, monkeypatch):
     write(tmp_path / "bad" / "val" / "1.txt", "A|fine|b\n")
     write(tmp_path / "bad" / "test" / "1.txt", "A|fine|b\n")
     write(tmp_path / "text", "some words\n")
-    write(tmp_path / "noise", "[noise]\n\n")
-    write(tmp_path / "endless", "[" * 1001)
     write(tmp_path / "latin1", b"fine\ncaf\xe9\n")
-    (tmp_path / "empty").mkdir()
     arguments = [argument.format(**names) for argument in arguments]
     assert message.format(**names) in error_of(monkeypatch, swb, *arguments, "--out", tmp_path / "out")
