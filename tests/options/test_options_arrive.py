@@ -1,6 +1,5 @@
 """Options reach what they are of, in this process and without a training."""
 
-import math
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, indexed_dataset
-from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
 
@@ -141,24 +139,6 @@ def test_sizes(dictionary):
     assert own.lstm.hidden_size == 24 and own.lstm.input_size == 16 and own.output_projection.embed_dim == 8
     assert model(dictionary, max_target_positions=77).decoder.max_target_positions == 77
     assert model(dictionary).decoder.max_target_positions == 100_000  # in effect any number
-
-
-# the criterion
-
-
-def test_logged_values():
-    """Of two batches: the loss by what the trainer divided by, all else by words; base 2, as fairseq's."""
-    batches = [
-        {"loss": 6.0, "nll_loss": 4.0, "ntokens": 4, "nsentences": 2, "sample_size": 2, "pi_variance": 0.2},
-        {"loss": 2.0, "nll_loss": 2.0, "ntokens": 2, "nsentences": 1, "sample_size": 1, "pi_variance": 0.4},
-    ]
-    with metrics.aggregate() as aggregated:
-        KernelMixtureCrossEntropy.reduce_metrics([{**batch, "top10_errors": 3} for batch in batches])
-    values = aggregated.get_smoothed_values()
-    assert values["loss"] == pytest.approx(8 / 3 / math.log(2), abs=1e-3)
-    assert values["nll_loss"] == pytest.approx(1 / math.log(2), abs=1e-3)
-    assert values["ppl"] == pytest.approx(math.e, abs=0.01)
-    assert values["pi_variance"] == 0.1 and values["pi_variance_pp2"] == 1000 and values["top10_error"] == 1
 
 
 # architectures

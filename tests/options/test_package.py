@@ -1,11 +1,8 @@
 """The package as a guest: what importing it loads, in whatever order; kernels of users' own; the lists it prints."""
 
-import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from fairseq_commands import ALL_SENTENCES, LM_TASK, fairseq, lm_training, logged, start
@@ -72,28 +69,6 @@ runpy.run_module("fairseq_kernels", run_name="__main__")
 assert "torch" not in sys.modules
 """
     assert python(program) == [str(ROOT / "fairseq_kernels")]
-
-
-def test_a_wheel_has_the_profiles(tmp_path):
-    """Where ``--configs`` says, and no other settings."""
-    build = [sys.executable, "-W", "ignore", "setup.py", "-q", "build", "--build-base", tmp_path]
-    subprocess.run(build, cwd=ROOT, check=True)
-    command = [sys.executable, "-m", "fairseq_kernels", "--configs"]
-    printed = subprocess.run(command, cwd=tmp_path / "lib", env={}, capture_output=True, text=True, check=True).stdout
-    folder = Path(printed.strip())
-    assert folder == tmp_path / "lib" / "fairseq_kernels" / "configs"
-    profiles = {path.relative_to(ROOT / "configs") for kind in ("lm", "mt") for path in ROOT.glob(f"configs/{kind}/*")}
-    assert {path.relative_to(folder) for path in folder.rglob("*.yaml")} == profiles
-
-
-def test_each_requirement_has_its_version():
-    """Of the extras, in constraints.txt."""
-    with mock.patch("setuptools.setup") as setup:
-        runpy.run_path(str(ROOT / "setup.py"))
-    extras = setup.call_args[1]["extras_require"].values()
-    required = {re.match(r"[\w-]+", name)[0].lower() for extra in extras for name in extra if ";" not in name}
-    pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.M)
-    assert required <= set(pinned)
 
 
 def own_kernel_of_readme():

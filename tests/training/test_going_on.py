@@ -72,19 +72,6 @@ def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
     assert "resumes after 4 updates from " in result.text
 
 
-def test_the_plateau_s_step_of_an_epoch_is_not_lost(lm_data, tmp_path):
-    """fairseq writes an epoch's checkpoint before the scheduler looks at its loss."""
-    options = ("--lr-scheduler", "reduce_lr_on_plateau", "--lr-threshold", 0.9, "--lr-shrink", 0.5, "--max-update", 0)
-    rates = {}
-    for folder, ends in (("whole", [4]), ("broken", [2, 3, 4])):
-        for end in ends:
-            result = fairseq(*lm_training(lm_data, tmp_path / folder, *options, "--max-epoch", end))
-        rates[folder] = logged(result, "train")[-1]["lr"]
-    assert rates["broken"] == rates["whole"] < 0.01
-    stopped = ("--stop-min-lr", rates["whole"] * 0.6, "--max-epoch", 9)  # it is below that after the fourth epoch
-    assert "is finished" in fairseq(*lm_training(lm_data, tmp_path / "broken", *options, *stopped)).text
-
-
 @pytest.mark.parametrize("limit", [("--patience", 3), ("--stop-time-hours", 1e-9)], ids=lambda limit: limit[0])
 def test_what_else_ends_a_training(limit, lm_data, tmp_path):
     """Is kept with the checkpoint: an interruption changes nothing, and the training stays ended."""
