@@ -39,7 +39,7 @@ ADDED = {  # after a command that begins so
 HELP = ("bash scripts/quickstart.sh", "bash scripts/test.sh", "bash scripts/setup.sh")
 AS_THEY_STAND = (
     "bash data-prep/", "bash scripts/evaluate_lm.sh", "bash scripts/evaluate_mt.sh", "bash scripts/figure1.sh",
-    "bash scripts/report.sh", "python examples/own_kernel.py", "python -m fairseq_kernels",
+    "bash scripts/report.sh", "echo", "python examples/own_kernel.py", "python -m fairseq_kernels",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def commands():
     for document, block in blocks("", "bash"):
         for line in [block] if re.search("^for ", block, re.M) else block.splitlines():
             line = line if "\n" in line else re.sub(r"\s{2,}", " ", line.partition(" #")[0]).strip()
-            if "\n" in line or re.match(r"(bash|python|pip|fairseq-\w+) ", re.sub("^([A-Z]+=\\S+ )+", "", line)):
+            if "\n" in line or re.match(r"(bash|echo|python|pip|fairseq-\w+) ", re.sub("^([A-Z]+=\\S+ )+", "", line)):
                 known.setdefault(line, document)
     return [(document, line) for line, document in known.items()]
 
@@ -87,7 +87,7 @@ def folder(tmp_path_factory, lm_data, mt_text, mt_data):
     for name in ("setup.py", "README.md"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(lm_data, folder / "DATA_BIN")
-    programs = {f"fairseq-{name.replace('_', '-')}": f" -m fairseq_cli.{name}" for name in ("train", "eval_lm")}
+    programs = {f"fairseq-{name.replace('_', '-')}": f" -m fairseq_cli.{name}" for name in ("train", "eval_lm", "interactive")}
     for name, module in {"python": "", **programs}.items():
         write(folder / "bin" / name, f'#!/bin/sh\nexec {shlex.quote(forked_python())}{module} "$@"\n')
         (folder / "bin" / name).chmod(0o755)
