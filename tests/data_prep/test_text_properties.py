@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from preparations import bitext, common, swb, text, toy
+from preparations import common, swb, text
 
 # a word is what white space doesn't part, in fairseq's tokeniser as in Python
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff")
@@ -63,21 +63,6 @@ def decoded(data_bin, split):
     return [" ".join(dictionary[word] for word in dataset[n][:-1]) for n in range(len(dataset))]
 
 
-@given(st.lists(st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=6),
-                         min_size=1, max_size=5), min_size=2, max_size=5))  # fmt: skip
-def test_subwords_join_to_the_tokens(sentences):
-    """BPE's "@@ " taken out again, as fairseq-generate does."""
-    lines = [" ".join(words) for words in sentences]
-    assume(all(line.split() == words for line, words in zip(lines, sentences)))
-    try:
-        code = bitext.learn_subword_nmt(lines * 2, 5)
-    except common.InputError as error:
-        assert "too small for a BPE" in str(error)
-        return
-    segment = bitext.segmenter("subword-nmt", code)
-    assert [f"{segment(line)} ".replace("@@ ", "").strip() for line in lines] == lines
-
-
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("[]{}()-_'.&%<>/= ABC"), max_size=30),
        st.sampled_from(sorted(swb.RULES)))  # fmt: skip
 @example("'", "text")
@@ -87,18 +72,3 @@ def test_normalised_speech_is_words(utterance, source):
     assert words == " ".join(words.split())
     again = swb.normalise(words, "text")
     assert again == swb.normalise(again, "text")
-
-
-@given(st.lists(st.tuples(LINES, LINES).map(lambda pair: [line[:1] for line in pair]), min_size=1, max_size=4))
-def test_cleaning_keeps_pairs_together(pairs):
-    lines = {"de": [a for (a,), _ in pairs], "en": [b for _, (b,) in pairs]}
-    left, numbers = bitext.clean(lines, max_ratio=1.5)
-    for language, words in lines.items():
-        assert left[language] == [" ".join(words[number].split()) for number in numbers]
-
-
-@given(st.tuples(*(st.sampled_from([value for value, _ in choices]) for choices in toy.LISTS)))
-def test_generated_german_has_a_translation(choice):
-    """Every sentence can be drawn, and ends."""
-    german, english = toy.german(*choice), toy.english(*choice)
-    assert german.endswith(" .") and english.endswith(" .") and "  " not in german + english
