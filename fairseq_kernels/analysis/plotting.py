@@ -10,6 +10,7 @@ def file_pyplot():
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # letters as text: half the size, and they can be searched
     from matplotlib import pyplot
 
     return pyplot

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -221,34 +220,6 @@ def record(lm_data, checkpoints):
     return compare(lm_data, checkpoints)
 
 
-def test_record(record, lm_data, checkpoints):
-    """Accuracy, log-likelihood and perplexity of each model, from its probabilities of all words."""
-    clusters = record["clusters"]
-    cluster_of = {word: cluster for cluster in clusters for word in cluster}
-    assert [len(cluster) for cluster in clusters] == [3] * 3 and len(cluster_of) == 9
-    for name, checkpoint in checkpoints.items():
-        reading = read(checkpoint, lm_data)
-        names = reading.dictionary.symbols
-        with torch.no_grad():
-            p = reading.layer.double()(reading.features.double()).exp()
-        right, log_likelihood, lines = [], [], set()
-        starts = [*np.flatnonzero(reading.positions == 0), len(reading.words)]
-        for line, (start, stop) in enumerate(zip(starts, starts[1:])):
-            for position in range(start, stop):
-                word = names[reading.words[position]]
-                if word in cluster_of:
-                    inside = {other: float(p[position, names.index(other)]) for other in cluster_of[word]}
-                    right.append(max(inside, key=inside.get) == word)
-                    log_likelihood.append(math.log(inside[word] / sum(inside.values())))
-                    lines.add(line)
-        own = record["models"][name]
-        assert (record["positions"], record["lines"], record["words"]) == (len(right), len(lines), len(reading.words))
-        assert own["accuracy"] == pytest.approx(np.mean(right))
-        assert own["log_likelihood"] == pytest.approx(np.mean(log_likelihood), abs=1e-5)
-        nll = -p[torch.arange(len(p)), reading.words].log().mean()
-        assert own["perplexity"] == pytest.approx(float(nll.exp()), rel=1e-5)
-
-
 def test_differences(record, lm_data, checkpoints):
     lin, mix, again = (record["models"][name] for name in ("lin", "mix", "again"))
     assert "differences" not in lin
@@ -259,13 +230,18 @@ def test_differences(record, lm_data, checkpoints):
         assert again["differences"][figure] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
     losses = {}
     for name, checkpoint in checkpoints.items():
-        reading = read(checkpoint, lm_data)
+        reading, own = read(checkpoint, lm_data), record["models"][name]
         close = torch.tensor([[reading.dictionary.index(word) for word in cluster] for cluster in record["clusters"]])
-        for groups in (close, shuffled(close, torch.tensor(reading.dictionary.count), module.SEED)):
-            own = answers(reading, questions(reading, groups))
-            losses.setdefault(name, []).append(float(own.log_likelihood.mean()))
+        for groups in (shuffled(close, torch.tensor(reading.dictionary.count), module.SEED), close):
+            said = answers(reading, questions(reading, groups))
+            losses.setdefault(name, []).append(float(said.log_likelihood.mean()))
+        assert [own["accuracy"], own["log_likelihood"]] == pytest.approx([float(said.right.mean()), losses[name][1]])
+        log_p = reading.layer.evaluate(reading.features, reading.words)[0].double().mean()
+        assert own["perplexity"] == pytest.approx(math.exp(-log_p), rel=1e-5)
+    weight = read(checkpoints["lin"], lm_data).layer.weight.detach()
+    assert torch.equal(close, clusters(weight, torch.arange(4, 24), 3, 3))
     shares = [mine / baseline for mine, baseline in zip(losses["mix"], losses["lin"])]
-    assert mix["gain_beyond_random"]["mean"] == pytest.approx(shares[1] - shares[0])
+    assert mix["gain_beyond_random"]["mean"] == pytest.approx(shares[0] - shares[1])
     assert again["gain_beyond_random"]["mean"] == 0 and not again["gain_beyond_random"]["excludes_0"]
     numbers = {winner: alone["number"] for winner, alone in mix["alone_right"].items()}
     assert (numbers["mix"] - numbers["lin"]) / record["positions"] == pytest.approx(mix["accuracy"] - lin["accuracy"])
