@@ -22,7 +22,7 @@ REFERENCE = {  # chapter: names and the methods of each that are shown
     },
     "Very large vocabularies": {"factored": [], "FactoredSGD": ["step"]},
     "Hugging Face": {"replace_head": [], "from_pretrained": []},
-    "Own output layers": {"register_output_layer": [], "Options": ["arguments"]},
+    "Own output layers": {"register_output_layer": [], "Options": ["arguments"], "option": []},
     "Own kernels": {
         "Kernel": ["queries", "word_terms", "context_terms", "similarity", "value", "learned"],
         "Hyperparameter": [],
