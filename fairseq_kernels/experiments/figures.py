@@ -62,8 +62,8 @@ def gains(caption: str, rows: pandas.DataFrame, xlabel: str, paper: pandas.Serie
             x = those.place * (1 + shift) if numbers else [places.index(place) + shift for place in those.place]
             ends = numpy.nan_to_num([those.difference - those.low, those.high - those.difference])
             lines[name], *_ = axis.errorbar(x, those.difference, yerr=ends, fmt="o-", color=f"C{count}", markersize=4)
-            if paper is not None and numpy.isfinite(paper.get(name, math.nan)):
-                axis.plot([max(those.place)], [paper[name]], "D", color=f"C{count}", fillstyle="none")
+            theirs = math.nan if paper is None else paper.get(name.removesuffix("-tuned"), math.nan)
+            axis.plot([x.iloc[-1] if numbers else x[-1]], [theirs], "D", color=f"C{count}", fillstyle="none")
         if numbers:
             axis.set_xscale("log")
             axis.set_xticks(places, [f"{place / 1e6:g} M" for place in places], minor=False)
