@@ -66,7 +66,7 @@ def replace_head(model: PreTrainedModel, kernels="lin", **options) -> PreTrained
     head = KernelHead.from_linear(model.get_output_embeddings(), kernels=kernels, **options)
     model.set_output_embeddings(head)
     model.config.kernel_head = {"kernels": kernels, **options, "bias": head.bias is not None}
-    if not hasattr(model, "is_kernel_model"):
+    if not hasattr(model, "has_kernel_head"):
         model.__class__ = with_kernel_head(type(model))
     return model
 
@@ -82,8 +82,8 @@ def with_kernel_head(host: Type[PreTrainedModel]) -> Type[PreTrainedModel]:
     """A causal language model's subclass, of the same name, whose head is the one in ``config.kernel_head``."""
     signature = inspect.signature(host.forward)
 
-    class KernelModel(host):
-        is_kernel_model = True
+    class WithKernelHead(host):
+        has_kernel_head = True
 
         def __init__(self, config, *args, **kwargs):
             super().__init__(config, *args, **kwargs)
@@ -123,5 +123,5 @@ def with_kernel_head(host: Type[PreTrainedModel]) -> Type[PreTrainedModel]:
                 old_lm_head.extend_vocabulary(new_num_tokens - old_lm_head.vocab_size)
             return old_lm_head
 
-    KernelModel.__name__, KernelModel.__qualname__ = host.__name__, host.__qualname__  # Trainer knows hosts by name
-    return KernelModel
+    WithKernelHead.__name__ = WithKernelHead.__qualname__ = host.__name__  # Trainer and config.json name classes
+    return WithKernelHead

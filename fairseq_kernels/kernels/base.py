@@ -247,7 +247,8 @@ def check_interface(kernel: Kernel) -> None:
     """
     dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
     weight, contexts = (torch.linspace(-1, 1, n * kernel.embed_dim, dtype=dtype).view(n, -1) for n in (3, 2))
-    if torch.is_inference_mode_enabled() or weight.is_meta:  # without values, or gradients, there is nothing to see
+    without_values = any(tensor.is_meta for tensor in (weight, *kernel.parameters()))
+    if torch.is_inference_mode_enabled() or without_values:  # without gradients there is nothing to see, either
         return
 
     def expect(method: str, wanted: str, fits: bool) -> None:

@@ -213,7 +213,7 @@ class OutputLayer(LayerState):
             token_weight: a factor of each token's loss, of the shape of ``target``; it may have a gradient.
             return_metrics: also return what the pass has computed anyway; ``"entropy"``: and the distributions'
                 entropy, which takes the products with the words once more.
-            class_weight: a factor (V,) of each word as a target; ``"mean"`` is over the sum of the factors.
+            class_weight: factors (V,) of the losses of each word's tokens; ``"mean"`` divides by those of the tokens.
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
