@@ -197,13 +197,14 @@ CLAIM = """
 
 def test_verdicts(results, tmp_path):
     (tmp_path / "verdicts.yaml").write_text(CLAIM)
-    chapters = results([*seeds("lin", 60.0, 62.0, 61.0), record("log", ppl=120.0), record("mog", ppl=61.5),
-                        record("log", ppl=90.0, profile="paper")])  # fmt: skip
+    chapters = results([*seeds("lin", 60.0, 62.0, 61.0), record("log", ppl=120.0), record("mog", ppl=67.9),
+                        record("lin*", ppl=67.9), record("log", ppl=90.0, profile="paper")])  # fmt: skip
     assert [chapter.name for chapter in chapters] == ["verdicts", "toy", "evidence"]
     cells = grid_of(chapters).loc["No kernel is better."].tolist()
     here, paper = grid_of(chapters[2:]).loc["No kernel is better."].tolist()
     assert cells == ["holds", "can't be told", "all were tried.", "4 rows, 1-3 seeds each: swb 2 × 128, swb 2 × 512"]
     log, mog = (grid_of(chapters[1:])["− lin's"][name] for name in ("log", "mog"))
+    assert 0.05 < float(grid_of(chapters[1:])["p"]["mog"]) < 0.08  # half of it, if it weren't adjusted
     assert here == (f"log is worse. toy (swb, cpu, perplexity): log {log}; mog {mog}, not significant; lin 60.99 (3). "
                     "toy (swb, paper, perplexity): log 90.00 (1).")  # fmt: skip
     assert paper == "46.7 to 46.8 (A. Author 2019)"
