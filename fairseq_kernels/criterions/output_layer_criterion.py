@@ -13,7 +13,7 @@ from omegaconf import II
 from ..errors import mistake
 from ..models.kernel_model import LossRequest
 from ..output_layers.spherical import SphericalFamily
-from ..output_layers.table import LAYERS, option
+from ..output_layers.table import ANY_LAYER, LAYERS, option
 
 TOP = 10  # words: the error rate of de Brebisson & Vincent (2016, Table 5)
 # what a log has of every layer; all else is what the layer observes
@@ -82,7 +82,8 @@ class OutputLayerCriterion(FairseqCriterion):
             there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
         else:
             there = f"--output-layer {name}: choose --criterion {LAYERS[name].criterion}"
-        raise mistake(f"the criterion doesn't fit this model: it has {there}")
+        own = ANY_LAYER if cls.layer_name is None else LAYERS[cls.layer_name].criterion
+        raise mistake(f"--criterion {own} doesn't fit this model: it has {there}")
 
     def forward(self, model, sample, reduce=True):
         """Loss in nats (a scalar, or a token each for ``reduce=False``), sample size and logging output."""
