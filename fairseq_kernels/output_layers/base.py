@@ -56,8 +56,8 @@ def refuse_computed(module: nn.Module, parametrized: bool) -> None:
                 names.append(name)
         for name in names:
             raise ValueError(
-                f"{name} is computed from other tensors, to which nll would give no gradient: make it a parameter, or "
-                "take the loss from forward"
+                f"{name} is computed from other tensors (by weight norm, DataParallel, FSDP1 ...), to which nll would "
+                "give no gradient: take the loss from forward, or make it a parameter; use DDP or FSDP2"
             )
 
 
