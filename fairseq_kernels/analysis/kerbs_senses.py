@@ -142,7 +142,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
     args = parser.parse_args()
     senses = Senses(args.checkpoint, args.data)
-    chosen = [senses.dictionary.index(word) for word in args.words or ()] or senses.chosen(args.number)
+    unknown = [word for word in args.words or () if word not in senses.words]
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: not in the dictionary of {args.data}")
+    chosen = [senses.words.index(word) for word in args.words or ()] or senses.chosen(args.number)
     counts = torch.bincount(senses.home, minlength=len(senses.words))
     record = {
         "source": "Miao et al. 2019, Table 6 and Figure 8",

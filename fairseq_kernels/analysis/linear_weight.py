@@ -7,7 +7,6 @@
 from pathlib import Path
 from typing import Dict, List
 
-import numpy as np
 import torch
 
 from ..errors import mistake
@@ -24,12 +23,12 @@ LAST_POSITION = 20  # this one and all after it are one row
 def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     """Total weight of the lin components, sum_k pi_k (Eq. 2) over k with kernel lin, before each word of a text.
 
-    ``</s>`` counts as a word. Where all components are lin the total is 1, and ``components`` alone tells something.
-    Frequency is by rank in the training data, in decades: the 10 most frequent words, those from 11 to 100, and so on.
+    ``</s>`` counts as a word. Frequency is by rank in the training data, in decades: the 10 most frequent words, those
+    from 11 to 100, and so on.
 
     Returns:
-        ``words`` N, ``mean``, ``above_half``: share of words with a weight above 0.5, ``deciles`` (9), ``components``:
-        mean weight of each, ``by_position`` and ``by_rank``: rows with ``words`` and ``mean`` (None without words).
+        ``words`` N, ``mean``, ``above_half``: share of words with a weight above 0.5, ``by_position`` and ``by_rank``:
+        rows with ``words`` and ``mean`` (None without words).
     """
     reading = read(checkpoint, data, split)
     layer = reading.layer
@@ -44,8 +43,6 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
         "words": len(total),
         "mean": float(total.mean()),
         "above_half": float((total > 0.5).double().mean()),
-        "deciles": np.quantile(total.numpy(), np.arange(1, 10) / 10).tolist(),
-        "components": dict(zip(layer.component_names(), weights.mean(0).tolist())),
         "by_position": by_position(reading, total),
         "by_rank": by_rank(reading, total, data),
     }

@@ -129,6 +129,8 @@ def test_what_it_learned(model, lm_data, tmp_path):
     assert first["theta"] == pytest.approx(float(theta[its].mean()), abs=1e-4)
     for row in record["words"]:
         assert row["word"] in out
+        usage = [sense["usage"] for sense in row["senses"]]
+        assert usage == sorted(usage, reverse=True)
         assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
     assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
 
@@ -142,6 +144,7 @@ def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
     torch.save(state, tmp_path / "nan.pt")
     for arguments, said in (
         ((lm_data, tmp_path / "nan.pt"), "nan.pt has parameters that are no numbers"),
+        ((lm_data, trained.last, "--words", "w1", "nowhere"), "nowhere: not in the dictionary"),
         ((lm_data, trained.last, "--number", 0), "--number: '0' is not a whole number from 1 to"),
         ((lm_data, tmp_path), f"checkpoint {tmp_path} can't be read (Is a directory)"),
     ):
