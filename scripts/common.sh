@@ -3,17 +3,13 @@ ROOT=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
-# Sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made.
+PY=
+
+# choose_python: sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made.
 choose_python() {
     if [ -n "${PYTHON_BIN:-}" ]; then PY=$PYTHON_BIN
     elif [ -x "$ROOT/.venv/bin/python" ]; then PY=$ROOT/.venv/bin/python
     else PY=python3; fi
-}
-
-# known_kernels ARGUMENTS...: ends the script at once where --kernels or --kernel is wrong; torch takes seconds to load.
-known_kernels() {
-    choose_python
-    ! command -v "$PY" >/dev/null || PYTHONPATH=$ROOT "$PY" -m fairseq_kernels.kernel_names "$@" || exit
 }
 
 # find_python MODULE...: choose_python, and ends the script unless that has these modules. It only looks for them: imports
@@ -45,8 +41,7 @@ module() {
     case ${OMP_NUM_THREADS:-1} in *[!0-9,]* | 0*)
         die "OMP_NUM_THREADS=$OMP_NUM_THREADS is not allowed: set it to a number of threads, or leave it unset" ;;
     esac
-    known_kernels "$@"
-    find_python fairseq torch
+    [ -n "$PY" ] || find_python fairseq torch
     export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
     # else glibc gives work space on the CPU back to the system and gets it anew, page by page, at each step
     export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}

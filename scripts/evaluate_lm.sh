@@ -8,4 +8,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-module experiments.evaluation lm "$@"
+module experiments.cli evaluate lm "$@"

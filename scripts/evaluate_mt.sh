@@ -10,4 +10,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-module experiments.evaluation mt "$@"
+module experiments.cli evaluate mt "$@"

@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
 # Searches a kernel's hyper-parameters on a grid, by short trainings and their perplexity on the development set, as Gao
-# et al. (2019) did. The test set is not looked at.
+# et al. (2019) did: the table configs/tables/search_KERNEL.yaml, and all options of scripts/table.sh.
 #
-#   bash scripts/grid_search.sh data/swb --kernel log                          the grid of configs/grids.yaml
-#   bash scripts/grid_search.sh data/swb --kernel 3xlin,rbf --grid "rbf.gamma=0.01,0.1 rbf.scale=1,10" --updates 500
-#   bash scripts/grid_search.sh data/swb --kernel log --storage postgresql://USER@HOST/DATABASE
+#   bash scripts/grid_search.sh data/swb --kernel log [--searched FILE]
 #
-#   --grid "NAME=VALUES ..."  default: the kernel's in configs/grids.yaml
-#   --profile NAME    of configs/{lm,mt}; default: paper with a GPU, else cpu
-#   --updates N       of a training; default: a quarter of the profile's
-#   --seed N          of the trainings; default: 1
-#   --jobs N          trainings at a time; default: one a GPU, or one a core
-#   --storage URL     of a database; default: an SQLite file in --save-dir. optuna-dashboard URL shows the search
-#   --study NAME      of the search in the storage; default: CORPUS/PROFILE/KERNEL
-#   --save-dir DIR    of the trainings; default: checkpoints/search
-#   --searched FILE   gets the best point; default: searched.yaml in --save-dir
-#   --publish         puts the best point into this repository's configs/searched.yaml
-#
-# With a database several machines search together by the same command; interrupted, the same command goes on. What
-# follows -- goes to every training.
+# FILE gets the best point: searched.yaml in --save-dir by default, configs/searched.yaml with --publish.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-known_kernels "$@"
-find_python fairseq torch optuna
-module experiments.grid_search "$@"
+words=() kernel=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --) words+=("$@"); break ;;
+        --kernel) kernel=${2:-}; shift ;;
+        --kernel=*) kernel=${1#*=} ;;
+        *) words+=("$1") ;;
+    esac
+    shift
+done
+[ -n "$kernel" ] || die "give --kernel, of which there is a configs/tables/search_KERNEL.yaml"
+exec bash "$ROOT/scripts/table.sh" "search_$kernel" "${words[@]}"

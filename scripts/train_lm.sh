@@ -11,6 +11,7 @@
 #                     core), medium (2 x 256), paper (2 x 512, until the perplexity stops falling); default: paper with a
 #                     GPU, else cpu
 #   --stock           fairseq's own lstm_lm and cross_entropy, for comparison
+#   --user-dir FOLDER a Python package that imports fairseq_kernels.fairseq_plugin, with kernels of your own
 #   --dry-run         the fairseq-train command alone, not run
 #   --save-dir DIR    checkpoints, and all output in DIR/train.log; the same command again continues from the newest
 #                     whole checkpoint
@@ -21,4 +22,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-module experiments.training lm "$@"
+module experiments.cli train lm "$@"

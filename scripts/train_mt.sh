@@ -9,6 +9,7 @@
 #   --profile NAME    sizes and schedule, of configs/mt/NAME.yaml: cpu (256, 3 + 3 layers, 1,000 updates of 2,048 tokens),
 #                     paper (512, 6 + 6 layers, 50 epochs); default: paper with a GPU, else cpu
 #   --stock           fairseq's own transformer and label_smoothed_cross_entropy, for comparison
+#   --user-dir FOLDER a Python package that imports fairseq_kernels.fairseq_plugin, with kernels of your own
 #   --dry-run         the fairseq-train command alone, not run
 #   --save-dir DIR    checkpoints, and all output in DIR/train.log; the same command again continues from the newest
 #                     whole checkpoint
@@ -19,4 +20,4 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-module experiments.training mt "$@"
+module experiments.cli train mt "$@"

@@ -10,7 +10,7 @@ import socket
 import sys
 
 IMPORTED = "fairseq_cli.train fairseq_cli.validate fairseq_cli.generate fairseq_cli.interactive fairseq_cli.eval_lm "
-IMPORTED += "fairseq_cli.preprocess fairseq_cli.hydra_train jinja2 matplotlib.pyplot multiprocessing.spawn optuna "
+IMPORTED += "fairseq_cli.preprocess fairseq_cli.hydra_train jinja2 matplotlib.pyplot multiprocessing.spawn "
 IMPORTED += "pandas sacrebleu scipy.stats setuptools snakemake.cli torch._dynamo yaml"
 
 

@@ -17,8 +17,8 @@ import yaml
 
 from ..analysis.markdown import escaped, markdown_table
 from ..errors import CommandParser, one_line_errors
+from ..whole_files import write_text
 from . import figures, statistics, tables
-from .files import write_text
 from .results import METRICS, SPLITS, Metric, baselines, differences, frame, load, logarithms, options, spread_of_seeds
 
 LEVEL = 0.05

@@ -1,25 +1,25 @@
-"""What a table's rows are, from ``configs/tables/``."""
+"""What a table's rows are, from ``configs/tables/``, and the file that has a table's records."""
 
+import dataclasses
+import enum
 import shlex
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
-import yaml
+from filelock import FileLock
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from ..whole_files import read_records, write_records
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
 RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
 KINDS = {"lm": "text of one language", "mt": "parallel text"}
-# beside perplexity and BLEU: modules that print what they measured of a language model as a list of objects
-MEASURES = {
-    "top10_error": ["fairseq_kernels.analysis.top10_error"],
-    "simlex": ["fairseq_kernels.analysis.word_similarity", "--json"],
-}
-# types of a table's values that are no text
-TYPES = {"rows": list, "measures": list, "paper": dict, "profile_options": dict, "unigram": bool, "compared": bool}
-TYPES.update(margin=(int, float), factors=list)
-NOUNS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false", (int, float): "a number"}
+Kind = enum.Enum("Kind", ["lm", "mt"])
+Measure = enum.Enum("Measure", ["top10_error", "simlex"])  # taken of language models beside perplexity
 
 
 def checkout(*parts: str) -> Path:
@@ -33,48 +33,62 @@ def checkout(*parts: str) -> Path:
     return ROOT.joinpath(*parts)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """A model of a table.
 
     Args:
         name: in the table.
-        options: of ``scripts/train_lm.sh`` and ``train_mt.sh``; those rows are the same run that have the same.
+        options: of ``scripts/train_lm.sh`` and ``train_mt.sh``.
         paper: the paper's figures, by metric (``ppl``, ``bleu``).
         unigram: no model: the words' frequencies in training.
-        profile_options: further options under each of these profiles; the row is for them alone. None: for all.
-        searched: a kernel, whose hyper-parameters are those that a grid search on the same data has found best.
-        kind: ``lm`` or ``mt`` (``data.KINDS``) if the row is for such text alone.
+        profile_options: further options under each of these profiles; the row is for them alone. Empty: for all.
+        searched: a kernel, whose hyper-parameters are those that a search on the same corpus has found best.
+        kind: ``lm`` or ``mt`` if the row is for such text alone.
     """
 
-    name: str
-    options: Tuple[str, ...] = ()
+    name: str = MISSING
+    options: str = ""
     paper: Dict[str, float] = field(default_factory=dict)
     unigram: bool = False
-    profile_options: Dict[str, Tuple[str, ...]] = field(default_factory=dict)
+    profile_options: Dict[str, str] = field(default_factory=dict)
     searched: str = ""
-    kind: str = ""
+    kind: Optional[Kind] = None
+
+    def words(self, profile: str = "") -> List[str]:
+        """Its options under a profile, as words."""
+        return shlex.split(f"{self.options} {self.profile_options.get(profile, '')}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """``name`` is the file's, ``source`` the paper's table; ``note`` is for readers of the report; ``measures``
-    (``MEASURES``) are taken beside perplexity and BLEU; ``split`` is the one that the report shows; ``compared``
-    says whether rows are compared with a baseline. ``reference`` is a row that they are compared with, too, and
-    ``margin`` how many percent of perplexity may lie between it and a row that is as good; ``factors`` are two names
-    for an analysis of variance over rows named ``lin,FIRST=1,SECOND=4``."""
+    """A table: ``title``, its ``source`` in a paper, and ``rows``, or a ``grid`` in their place.
 
-    name: str
-    title: str
-    source: str
-    rows: Tuple[Row, ...]
+    Args:
+        grid: values by option; each combination is a row (:mod:`.grid`). ``options`` are those that all rows share.
+        note: for readers of the report.
+        measures: what is measured beside perplexity and BLEU.
+        split: the one that the report shows.
+        compared: whether the report compares rows with a baseline.
+        reference: a row that others are compared with, too.
+        margin: of the equivalence test with the reference, in percent of perplexity.
+        factors: two names of an analysis of variance over rows such as ``lin,start=1,rate=4``.
+        name: the file's.
+    """
+
+    title: str = MISSING
+    source: str = MISSING
+    rows: List[Row] = field(default_factory=list)
+    grid: Dict[str, List[Any]] = field(default_factory=dict)
+    options: str = ""
     note: str = ""
-    measures: Tuple[str, ...] = ()
+    measures: List[Measure] = field(default_factory=list)
     split: str = "test"
     compared: bool = True
     reference: str = ""
     margin: float = 0.0
-    factors: Tuple[str, ...] = ()
+    factors: List[str] = field(default_factory=list)
+    name: str = ""
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
         """The rows of these names; all if none are given.
@@ -89,65 +103,50 @@ class Table:
         return [by_name[name] for name in names] if names else list(self.rows)
 
 
+def names() -> List[str]:
+    """The names of all tables."""
+    checkout()
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+
+
 def load_table(name: str) -> Table:
     """Reads ``configs/tables/NAME.yaml``.
 
     Raises:
         ValueError: there is none, or it isn't one.
     """
+    from .grid import rows_of  # which needs Row
+
     path = TABLES / f"{name}.yaml"
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     try:
-        content = checked(yaml.safe_load(path.read_text(encoding="utf-8")), Table, "the table", {"name"})
-        rows = []
-        for number, row in enumerate(content["rows"], 1):
-            row = checked(row, Row, f"row {number}")
-            own = row["name"]
-            if own in [other.name for other in rows] or own.split() != [own]:
-                raise ValueError(f"row {number} has the name {own!r}; give each its own, without spaces")
-            wrong = [value for value in row.get("paper", {}).values() if not isinstance(value, (int, float))]
-            if wrong:
-                raise ValueError(f"row {number} has {wrong[0]!r} under paper, where a number is wanted")
-            if row.get("kind") not in (None, *KINDS):
-                raise ValueError(f"row {number} has kind: {row['kind']!r}; choose from {', '.join(KINDS)}")
-            further = {profile: words(text) for profile, text in row.pop("profile_options", {}).items()}
-            rows.append(Row(options=words(row.pop("options", "")), profile_options=further, **row))
-        measures = content.get("measures", ())
-        if not set(measures) <= set(MEASURES):
-            raise ValueError(f"measures is {measures!r}; choose from {', '.join(MEASURES)}")
-        content.update(rows=tuple(rows), measures=tuple(measures))
-        return Table(name, **content)
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no table: {' '.join(str(error).split())}; mend it") from None
+        table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(path)))
+        table = dataclasses.replace(table, name=name, rows=table.rows or rows_of(table.grid, table.options))
+        own = [row.name for row in table.rows]
+        if not own or len(set(own)) < len(own) or any(row.split() != [row] for row in own):
+            raise ValueError("it needs rows, or a grid, each with a name of its own without spaces")
+        return table
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise ValueError(f"{path} is no table: {' '.join(str(error).split())}") from None
 
 
-def words(options: Optional[str]) -> Tuple[str, ...]:
-    return tuple(shlex.split(options or ""))
+IDENTITY = ("row", "corpus", "profile", "seed", "settings", "baseline")  # the last in table4.json
 
 
-def checked(content: Dict, kind: type, what: str, given: Collection[str] = ()) -> Dict:
-    """
-    Raises:
-        ValueError: it isn't what a dataclass takes beside what is ``given``.
-    """
-    if not isinstance(content, dict):
-        raise ValueError(f"{what} is {content!r}, no mapping")
-    allowed = [field_ for field_ in fields(kind) if field_.name not in given]
-    known = [field_.name for field_ in allowed]
-    for key, value in content.items():
-        if key not in known:
-            raise ValueError(f"{what} has {key!r}, which is none of {', '.join(known)}")
-        wanted = TYPES.get(key, str)
-        if value is not None and not isinstance(value, wanted):
-            raise ValueError(f"{what} has {key}: {value!r}, where {NOUNS[wanted]} is wanted")
-    for field_ in allowed:
-        if field_.name not in content and field_.default is MISSING and field_.default_factory is MISSING:
-            raise ValueError(f"{what} has no {field_.name!r}")
-    return content
+def publish(path: Path, new: List[Dict], order: Sequence[str]) -> None:
+    """Puts records into ``TABLE.json``, in the place of those of the same run; in the order of the table's rows."""
 
+    def identity(record: Dict) -> List:
+        return [record["run"].get(name) for name in IDENTITY]
 
-def names() -> List[str]:
-    """Of all tables."""
-    checkout()
-    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+    def place(record: Dict):
+        row, corpus, profile, seed, settings, baseline = identity(record)
+        where = order.index(row) if row in order else len(order)
+        return where, corpus, profile, sorted(map(str, settings.items())), str(baseline), seed
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.parent / ".lock"):
+        replaced = [identity(record) for record in new]
+        kept = [record for record in read_records(path) if identity(record) not in replaced]
+        write_records(path, sorted([*kept, *new], key=place))

@@ -1,14 +1,16 @@
 """Reads what users write: mixtures such as "3xlin,log" and hyper-parameters such as "log.p=2,rbf.scale=learned"."""
 
+import re
 from typing import Dict, List, Mapping, Sequence, Tuple, Union
 
 import torch
 
-from .. import kernel_names
+from ..errors import similar
 from .base import KERNELS, Kernel, Learned
 
 KernelSpec = Union[str, Sequence[str]]
 ParameterSpec = Union[None, str, Mapping]
+MOST = 1000  # components of a mixture
 
 
 def parse_kernels(spec: KernelSpec) -> List[str]:
@@ -17,7 +19,23 @@ def parse_kernels(spec: KernelSpec) -> List[str]:
     Raises:
         ValueError: an unknown kernel, or not of the form ``[Nx]NAME,[Nx]NAME,...``.
     """
-    return kernel_names.parse_kernels(spec, KERNELS)
+    if not isinstance(spec, (str, list, tuple)):
+        raise ValueError(f"kernels={spec!r} is not allowed: give a string as 'lin' or '3xlin,log', or a list of names")
+    parts = spec.split(",") if isinstance(spec, str) else spec
+    names: List[str] = []
+    for part in parts:
+        match = re.fullmatch(r"\s*(?:(\d+)\s*[x*]\s*)?([A-Za-z_]\w*)\s*", str(part))
+        if not match:
+            raise ValueError(f"kernels={spec!r}: {str(part)!r} is not [Nx]NAME; write for instance lin, or 3xlin,log")
+        count, name = int(match[1] or 1), match[2]
+        if name not in KERNELS:
+            raise ValueError(f"unknown kernel {name!r}{similar(name, KERNELS) or ';'} choose from {', '.join(KERNELS)}")
+        if not 1 <= count <= MOST - len(names):
+            raise ValueError(f"kernels={spec!r}: {str(part)!r} asks for {count} components; give 1 to {MOST} in all")
+        names += [name] * count
+    if not names:
+        raise ValueError("kernels is empty; write for instance lin, or 3xlin,log")
+    return names
 
 
 def component_names(kernels: Sequence[str]) -> List[str]:

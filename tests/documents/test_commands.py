@@ -19,7 +19,7 @@ from fairseq_commands import SIZES, USER_DIR
 from forked_python import forked_python
 from preparations import write
 
-from fairseq_kernels.experiments import workflow
+from fairseq_kernels.experiments import cli
 from fairseq_kernels.experiments.tables import load_table
 
 ROOT = USER_DIR.parent
@@ -117,8 +117,7 @@ def planned(folder, line, monkeypatch):
     name = name.removesuffix(".sh")
     argv = arguments if name == "table" else [name, *arguments]
     table = load_table("table3" if argv[0] in ("table4", "linear_weight") else argv[0])
-    args = workflow.parse(argv)
-    assert workflow.steps_of(table, table.chosen(args.rows), args)
+    assert cli.planned(table, cli.parse(argv))
 
 
 @pytest.mark.parametrize("document, line", commands(), ids=lambda value: value[:60].replace("/", "_"))

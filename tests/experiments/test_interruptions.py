@@ -1,4 +1,4 @@
-"""Tables and reports that are interrupted, killed, called twice or without room: the same command does what is left."""
+"""Tables that are interrupted, killed or called twice: the same command does what is left, with the same figures."""
 
 import os
 import shutil
@@ -6,99 +6,120 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import psutil
 import pytest
-from filelock import Timeout
-from table_commands import LONG, call, environment, start, wait_until
+from filelock import FileLock
+from table_commands import LONG, call, command, environment, start, wait_until
 
-from fairseq_kernels.experiments import report, results
-from fairseq_kernels.experiments.data import Corpus
-from fairseq_kernels.experiments.runs import Run
-from fairseq_kernels.experiments.tables import ROOT
-from fairseq_kernels.experiments.workflow import interruptible
+from fairseq_kernels.whole_files import read_records
+
+ROWS = ("--rows", "lin mix2", "--seeds", "1 2", "--jobs", "2", "--", *LONG)
+ONE = ("--rows", "lin", "--", *LONG)
+
+
+def figures(folder):
+    """What must not depend on interruptions."""
+    records = read_records(folder / "results" / "table3.json")
+    return [[record["run"], record["metrics"], record["parts"]] for record in records]
+
+
+def made(corpus, folder, options=ROWS):
+    result = call("table3", corpus, folder, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return figures(folder)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(corpus, tmp_path_factory):
     """A table that nothing has happened to."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(made(corpus, folder)) == 4
     return folder
 
 
-def again(corpus, folder, uninterrupted):
-    """The same command, and the same figures as without an interruption: nothing lost, nothing twice."""
-    result = call("table1", corpus, folder, "--rows", "lin", "--", *LONG)
-    assert result.returncode == 0, result.stdout + result.stderr
-    figures, expected = (results.load(place / "results" / "table1.json") for place in (folder, uninterrupted))
-    assert [figure["value"] for figure in figures] == [figure["value"] for figure in expected]
-    assert all(figure["provenance"]["seconds"] > 0 for figure in figures)
-    [log] = folder.glob("runs/toy/cpu/*/seed1/train.log")
-    assert log.read_text().count("done training") == 1
-    return result.stdout
-
-
-def begun(corpus, folder, file="checkpoint_last.pt", **how):
-    """A table whose run has come to a file of this name."""
-    process = start("table1", corpus, folder, "--rows", "lin", "--", *LONG, **how)
-    wait_until(lambda: list(folder.glob(f"runs/toy/cpu/*/seed1/{file}")), process)
+def begun(corpus, folder, options, **how):
+    """A table one of whose runs has a checkpoint."""
+    process = start("table3", corpus, folder, *options, **how)
+    wait_until(lambda: list(folder.glob("runs/toy/cpu/*/seed*/checkpoint_last.pt")), process)
     return process
 
 
-def test_interrupted_and_started_again(corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path, python=sys.executable)
-    for _ in range(2):  # again, as one does: it must not leave the training behind
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
+def test_engine_and_trainings_killed(corpus, uninterrupted, tmp_path):
+    """By SIGKILL, all at once. They are processes as a user has them, of a Python that nothing has prepared."""
+    process = begun(corpus, tmp_path, ROWS, python=sys.executable)
+    victims = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    assert len(victims) > 3
+    for victim in victims:
+        victim.kill()
+    process.communicate()
+    assert made(corpus, tmp_path) == figures(uninterrupted)
+    logs = [path.read_text() for path in tmp_path.glob("runs/toy/cpu/*/seed*/train.log")]
+    assert any("resumes after" in log for log in logs) and all(log.count("done training") == 1 for log in logs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number, corpus, uninterrupted, tmp_path):
+    """In one line; nothing is left that runs."""
+    process = begun(corpus, tmp_path, ONE, python=sys.executable)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
     output = process.communicate()[0]
-    assert process.returncode == 1 and "the same command goes on" in output and "Traceback" not in output
-    with Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock():
-        pass  # no training has it any more
-    again(corpus, tmp_path, uninterrupted)
+    assert process.returncode == 1 and "table3.sh: interrupted; the same command goes on" in output.splitlines()[-1]
+    assert "Traceback" not in output and not any(child.is_running() for child in children)
+    assert made(corpus, tmp_path, ONE) == figures(uninterrupted)[:1]
 
 
-def test_engine_killed(corpus, uninterrupted, tmp_path):
-    """Its training lives, and isn't trained a second time."""
-    process = begun(corpus, tmp_path)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    with pytest.raises(Timeout):
-        Run(Corpus.at(corpus), "cpu", ("--kernels", "lin", *LONG), 1, tmp_path / "runs").lock().acquire()
-    again(corpus, tmp_path, uninterrupted)
-
-
-@pytest.mark.parametrize("file", ["checkpoint_last.pt", "test.out.part"], ids=["training", "evaluation"])
-def test_step_killed(file, corpus, uninterrupted, tmp_path):
-    process = begun(corpus, tmp_path, file)
+def test_a_killed_training_is_told(corpus, uninterrupted, tmp_path):
+    process = begun(corpus, tmp_path, ONE)
     [lock] = tmp_path.glob("runs/toy/cpu/*/seed1/lock")
-    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    [child] = [int(fields[4]) for fields in locks if fields[5].endswith(f":{lock.stat().st_ino}")]
-    os.kill(child, signal.SIGKILL)
+    locks = [line.split() for line in open("/proc/locks")]
+    [holder] = [int(fields[4]) for fields in locks if fields[5].endswith(f":{lock.stat().st_ino}")]
+    os.kill(holder, signal.SIGKILL)
     output = process.communicate()[0]
-    assert process.returncode == 1 and "lin on toy, seed 1: failed: ended without a word" in output
-    again(corpus, tmp_path, uninterrupted)
+    assert process.returncode == 1 and "lin on toy, seed 1: failed: ended without a word, killed" in output
+    assert made(corpus, tmp_path, ONE) == figures(uninterrupted)[:1]
 
 
-def test_results_damaged(corpus, uninterrupted, tmp_path):
-    """A file that a broken disk has cut; files of a clock since put back."""
+def test_one_table_at_a_time(corpus, uninterrupted, tmp_path):
+    """In a folder of runs; a training that another process has is waited for."""
     shutil.copytree(uninterrupted / "runs", tmp_path / "runs")
-    [run] = tmp_path.glob("runs/toy/cpu/*/seed1")
-    checkpoint = (run / "checkpoint_last.pt").read_bytes()
-    (run / "result.json").write_text((run / "result.json").read_text()[:100])
-    for path in run.iterdir():
-        os.utime(path, (2**33, 2**33))  # in the year 2242
-    again(corpus, tmp_path, uninterrupted)
-    assert (run / "checkpoint_last.pt").read_bytes() == checkpoint and (run / "result.damaged").is_file()
+    [run] = tmp_path.glob("runs/toy/cpu/lin-*/seed1")
+    for name in ("done", "result.json"):
+        (run / name).unlink()
+    with FileLock(run / "lock"):
+        first = start("table3", corpus, tmp_path, *ONE)
+        while "another process trains it; it is waited for" not in first.stdout.readline():
+            assert first.poll() is None
+        second = call("table3", corpus, tmp_path, *ONE)
+        assert second.returncode == 1 and "another table is run in" in second.stderr
+    assert first.wait() == 0 and figures(tmp_path) == figures(uninterrupted)[:1]
+    first.stdout.close()
 
 
-def test_two_calls_at_once(corpus, uninterrupted, tmp_path):
-    processes = [start("table1", corpus, tmp_path, "--rows", "lin", "--", *LONG) for _ in range(2)]
-    outputs = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    again(corpus, tmp_path, uninterrupted)
+@pytest.mark.parametrize("change", ["lost", "damaged", "test set"])
+def test_a_record_is_made_again(change, corpus, uninterrupted, tmp_path):
+    """From the checkpoints, without an update, where it is lost or damaged, or the test set was another."""
+    shutil.copytree(uninterrupted / "runs", tmp_path / "runs")
+    [run] = tmp_path.glob("runs/toy/cpu/lin-*/seed1")
+    record, checkpoint = run / "result.json", (run / "checkpoint_last.pt").read_bytes()
+    expected = figures(uninterrupted)[:1]
+    if change == "lost":
+        record.unlink()
+    elif change == "damaged":
+        record.write_text(record.read_text()[:100])
+    else:
+        corpus = shutil.copytree(corpus, tmp_path / "toy")
+        for suffix in ("idx", "bin"):
+            shutil.copy(corpus / "data-bin" / f"train.{suffix}", corpus / "data-bin" / f"test.{suffix}")
+        [valid, test] = expected[0][1]
+        expected[0][2].pop("test")
+    [actual] = made(corpus, tmp_path, ONE)
+    if change == "test set":
+        assert actual[1][1]["tokens"] > 2 * test["tokens"] and actual[2].pop("test")
+        actual[1][1] = test
+    assert [actual] == expected
+    assert (run / "checkpoint_last.pt").read_bytes() == checkpoint
 
 
 @pytest.fixture
@@ -113,76 +134,23 @@ def small_disk(tmp_path):
 
 
 def test_disk_full(corpus, uninterrupted, small_disk):
-    """In training, and with room again."""
+    """In training; with room again the same command goes on."""
     filler = small_disk / "filler"
     filler.write_bytes(bytes(450 << 10))
-    result = call("table1", corpus, small_disk, "--rows", "lin", "--", *LONG)
+    result = call("table3", corpus, small_disk, *ONE)
     assert result.returncode == 1 and "Traceback" not in result.stdout + result.stderr
-    assert "failed" in result.stdout + result.stderr
     filler.unlink()
-    again(corpus, small_disk, uninterrupted)
+    assert made(corpus, small_disk, ONE) == figures(uninterrupted)[:1]
 
 
-def test_disk_full_of_results(uninterrupted, corpus, small_disk):
-    """Where the figures go, and with room again."""
-    here = ("--rows", "lin", "--results", small_disk / "results", "--", *LONG)
-    with open(small_disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
-        while True:
-            filler.write(bytes(4096))
-    result = call("table1", corpus, uninterrupted, *here)
-    assert result.returncode == 1 and "lin on toy, seed 1: failed: " in result.stdout
-    assert "No space left" in result.stdout and "Traceback" not in result.stdout + result.stderr
-    (small_disk / "filler").unlink()
-    assert call("table1", corpus, uninterrupted, *here).returncode == 0
-    actual, expected = (results.load(place / "results" / "table1.json") for place in (small_disk, uninterrupted))
-    assert actual == expected
-
-
-def test_report_killed(uninterrupted, tmp_path, monkeypatch):
-    """What it leaves is whole, but for a file *.PID.part that a kill before its renaming leaves; the same command makes
-    the rest."""
-    for name in ("killed", "whole"):
-        shutil.copytree(uninterrupted / "results", tmp_path / name)
-    script = ["bash", ROOT / "scripts" / "report.sh", "--results", tmp_path / "killed"]
-    process = subprocess.Popen(script, stdout=subprocess.DEVNULL, env=environment())
-    while not list((tmp_path / "killed").glob("report*")):
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    left = list((tmp_path / "killed").glob("*.part"))
-    for name in ("whole", "killed"):
-        monkeypatch.setattr(sys, "argv", ["report.sh", "--results", str(tmp_path / name)])
-        report.main()
-    for name in ("report.md", "report.html"):
-        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
-    assert len(left) <= 1 and list((tmp_path / "killed").glob("*.part")) == left
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals(number):
-    """All end the program; a second one, while it is ending, changes nothing."""
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
-        ended = []
-        with (
-            pytest.raises(SystemExit, match="table1.sh: interrupted; the same command goes on"),
-            interruptible("table1.sh"),
-        ):
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                for other in (number, signal.SIGINT):
-                    os.kill(os.getpid(), other)
-                ended.append(True)
-        assert ended and signal.getsignal(number) == signal.SIG_DFL
-    finally:
-        signal.signal(number, before)
-
-
-def test_nohup():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interruptible("table1.sh"):
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+def test_nohup(corpus, tmp_path):
+    """A closed terminal ends a table, but for nohup's."""
+    process = subprocess.Popen(
+        ["nohup", *command("table3", corpus, tmp_path, *ONE)], env=environment(sys.executable), stdout=subprocess.PIPE
+    )
+    wait_until(lambda: list(tmp_path.glob("runs/toy/cpu/*/seed*/checkpoint_last.pt")), process)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate()

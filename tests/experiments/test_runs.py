@@ -1,0 +1,230 @@
+"""Tables of trainings of seconds: their records against fairseq's own commands, and rows that are trained once."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from fairseq_commands import LM_TASK, SIZES, fairseq, script
+from forked_python import forked_python
+from table_commands import SHORT, call, environment
+
+from fairseq_kernels.analysis import word_similarity
+from fairseq_kernels.analysis.top10_error import top10_error
+from fairseq_kernels.experiments import cli, tables
+from fairseq_kernels.experiments import run as run_module
+from fairseq_kernels.experiments.corpus import Corpus
+from fairseq_kernels.experiments.run import USER_DIR
+from fairseq_kernels.experiments.tables import ROOT
+from fairseq_kernels.whole_files import read_records
+
+OPTIONS = [*SHORT, "--log-interval", "5"]
+OWN_KERNEL = """import fairseq_kernels.fairseq_plugin
+from fairseq_kernels import Kernel, register_kernel
+
+@register_kernel("twice")
+class Twice(Kernel):
+    def similarity(self, products, words, contexts):
+        return 2 * products[0]
+"""
+
+
+def records(folder, table):
+    return read_records(folder / "results" / f"{table}.json")
+
+
+def succeeded(result):
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """Table 3's lin and mix2, then Table 1's unigram and lin."""
+    folder = tmp_path_factory.mktemp("finished")
+    succeeded(call("table3", corpus, folder, "--rows", "lin mix2", "--", *OPTIONS))
+    return folder, succeeded(call("table1", corpus / "data-bin", folder, "--rows", "unigram lin", "--", *OPTIONS))
+
+
+@pytest.fixture(scope="module")
+def mix2(finished):
+    folder, _ = finished
+    return records(folder, "table3")[1]
+
+
+def test_a_record_tells_how_it_was_made(mix2, corpus):
+    run, made = mix2["run"], mix2["made"]
+    assert (run["row"], run["corpus"], run["profile"], run["seed"]) == ("mix2", "toy", "cpu", 1)
+    assert run["settings"]["kernels"] == "3xlin,log" and run["settings"]["max_update"] == "10"
+    assert made["argv"][:2] == ["bash", "scripts/train_lm.sh"] and "--pi-variance-weight" in made["argv"]
+    assert "--lr 0.008" in made["arguments"] and "--save-dir" not in made["arguments"]
+    assert made["data"] == Corpus.at(corpus).fingerprint and re.fullmatch(r"[0-9a-f]{12}\+?", made["commit"])
+    assert made["seconds"] > 0 and made["versions"]["torch"] and made["machine"]["threads"] == 1
+    assert made["updates"] == 10 and 5 < made["train_ppl"] < 30
+
+
+def test_a_record_agrees_with_the_lines_and_the_model(mix2, finished, corpus):
+    """Perplexity is that of the lines' tokens and nats; parts are sums of them; parameters are the model's."""
+    folder, _ = finished
+    [run] = folder.glob("runs/toy/cpu/mix2-*/seed1")
+    lines = json.loads((run / "lines.json").read_text())
+    for split in ("valid", "test"):
+        [figure] = [each for each in mix2["metrics"] if (each["split"], each["metric"]) == (split, "ppl")]
+        tokens, nats = map(sum, zip(*lines[split]))
+        assert len(lines[split]) == 40 and tokens == figure["tokens"]
+        assert math.exp(nats / tokens) == pytest.approx(figure["value"], rel=1e-4)
+        assert mix2["parts"][split] == [[tokens, pytest.approx(nats)]]
+    state = torch.load(run / "checkpoint_best.pt", weights_only=True)["model"]
+    named = [value.numel() for name, value in state.items() if value.dim() and "version" not in name]
+    assert mix2["made"]["parameters"] == sum(named)
+    updates = [update for update, _ in mix2["curves"]["valid"]]
+    assert updates == sorted(updates) and updates[-1] == 10 and set(mix2["curves"]["weights"]) == {
+        "pi_lin1", "pi_lin2", "pi_lin3", "pi_log",
+    }  # fmt: skip
+    weights = [each["value"] for each in mix2["metrics"] if re.match("pi_(lin|log)", each["metric"])]
+    assert sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_perplexity_is_fairseq_s(mix2, finished, corpus):
+    folder, _ = finished
+    [best] = folder.glob("runs/toy/cpu/mix2-*/seed1/checkpoint_best.pt")
+    blocks = ("--sample-break-mode", "none", "--tokens-per-sample", 35, "--batch-size", 1)
+    result = fairseq("eval_lm", corpus / "data-bin", *LM_TASK[:2], "--path", best, "--gen-subset", "test", *blocks)
+    [value] = re.findall(r"Perplexity: ([\d.]+)", result.text)
+    [figure] = [each["value"] for each in mix2["metrics"] if (each["split"], each["metric"]) == ("test", "ppl")]
+    assert figure == pytest.approx(float(value), abs=0.006)
+
+
+def test_tables_share_trainings(finished):
+    """Table 1's lin is Table 3's; the unigram needs none."""
+    folder, _ = finished
+    unigram, lin = records(folder, "table1")
+    assert unigram["run"]["row"] == "unigram" and unigram["curves"] == {} and unigram["metrics"][0]["value"] > 5
+    assert lin == records(folder, "table3")[0]
+    [log] = folder.glob("runs/toy/cpu/lin-*/seed1/train.log")
+    assert log.read_text().count("started at commit") == 1
+
+
+def test_a_failing_row_stops_no_other(corpus, tmp_path):
+    """Two dimensions are too few for mog. What is a user's in these folders stays."""
+    for name in ("runs", "results"):
+        (tmp_path / name / "workflows").mkdir(parents=True)
+        (tmp_path / name / "workflows" / "mine").touch()
+    result = call("table1", corpus, tmp_path, "--rows", "mog lin", "--", *SHORT, "--decoder-out-embed-dim", "2")
+    assert result.returncode == 1 and "table1.sh: error: failed: mog on toy, seed 1; when" in result.stderr
+    assert re.search(r"mog on toy, seed 1: failed: .*embed_dim >= 4", result.stdout), result.stdout
+    assert [record["run"]["row"] for record in records(tmp_path, "table1")] == ["lin"]
+    assert len(list(tmp_path.glob("*/workflows/mine"))) == 2 and "Traceback" not in result.stdout + result.stderr
+
+
+def test_measures(finished, corpus, tmp_path):
+    """Of the trained models, in their records; they need no other training."""
+    folder, _ = finished
+    simlex = tmp_path / "SimLex-999.txt"
+    simlex.write_text("word1\tword2\tPOS\tSimLex999\nw1\tw2\tN\t1.5\nw1\tw3\tN\t9\nw2\tw5\tN\t3\n")
+    result = call("spherical_table", corpus, folder, "--rows", "log-softmax", "--simlex", simlex, "--", *OPTIONS)
+    [record] = records(folder, "spherical_table") if not succeeded(result).returncode else []
+    values = {(each["split"], each["metric"]): each["value"] for each in record["metrics"]}
+    [best] = folder.glob("runs/toy/cpu/lin-*/seed1/checkpoint_best.pt")
+    assert values["test", "top10_error"] == round(top10_error(corpus / "data-bin", best, "test"), 4) > 0
+    assert values["SimLex-999", "simlex"] == round(similarity(simlex, corpus, best), 4)
+    assert record["run"]["row"] == "log-softmax"
+
+
+def similarity(simlex, corpus, best):
+    pairs = word_similarity.read_pairs(simlex)
+    return word_similarity.simlex(corpus / "data-bin", best, pairs)["correlation"]
+
+
+def test_a_home_that_cant_be_written(corpus, tmp_path):
+    """As in a container; Snakemake has a cache there. In the default folders."""
+    command = ["bash", ROOT / "scripts" / "table1.sh", corpus, "--profile", "cpu", "--rows", "unigram"]
+    variables = {**environment(), "HOME": "/proc/nowhere"}
+    succeeded(subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True))
+    assert (tmp_path / "checkpoints" / "results" / "table1.json").is_file()
+
+
+def test_a_kernel_of_one_s_own(corpus, tmp_path, monkeypatch):
+    """In a table, and in single trainings and evaluations."""
+    own = tmp_path / "own_kernels"
+    own.mkdir()
+    (own / "__init__.py").write_text(OWN_KERNEL)
+    (tmp_path / "mine.yaml").write_text("{title: a, source: b, rows: [{name: twice, options: --kernels twice}]}")
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    monkeypatch.setattr(sys, "executable", forked_python())
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    places = ["--save-dir", tmp_path / "runs", "--results", tmp_path / "results", "--user-dir", own]
+    cli.table_command("mine", *map(str, [corpus, "--profile", "cpu", *places, "--", *SHORT]))
+    [record] = records(tmp_path, "mine")
+    training = ["--save-dir", tmp_path / "single", "--profile", "cpu", "--kernels", "twice", *SHORT]
+    code, out, err = script("train_lm", corpus, "--user-dir", own, *training)
+    assert code == 0, err
+    code, out, err = script("evaluate_lm", corpus, tmp_path / "single" / "checkpoint_best.pt", "--user-dir", own)
+    assert code == 0, err
+    [value] = [each["value"] for each in record["metrics"] if each["split"] == "test"]
+    assert float(re.search(r"test perplexity ([\d.]+)", out)[1]) == pytest.approx(value, abs=0.06)
+
+
+def test_a_cluster_s_profile(corpus, tmp_path):
+    """Snakemake's own says where rows run; it must be one."""
+    (tmp_path / "profile").mkdir()
+    here = ("--rows", "unigram", "--workflow-profile", tmp_path / "profile")
+    (tmp_path / "profile" / "config.yaml").write_text("cores: 1\nset-resources:\n  run:\n    gpu: 1\n")
+    succeeded(call("table1", corpus, tmp_path, *here))
+    assert records(tmp_path, "table1")
+
+
+def test_a_grid(corpus, tmp_path):
+    searched = tmp_path / "searched.yaml"
+    here = ("--kernel", "pow", "--rows", "pow.p=0.5 pow.p=2", "--searched", searched, "--", *SHORT)
+    result = succeeded(call("grid_search", corpus, tmp_path, *here))
+    points = records(tmp_path, "search_pow")
+    best = min(points, key=lambda record: min(ppl for _, ppl in record["curves"]["valid"]))["run"]["row"]
+    assert len(points) == 2 and yaml.safe_load(searched.read_text())["toy/cpu/pow"]["kernel_params"] == best
+    assert f"toy/cpu/pow: {best} is the best" in result.stdout
+
+
+# translation
+
+
+@pytest.fixture(scope="module")
+def translation(mt_data, mt_text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translation")
+    data = shutil.copytree(mt_data, folder / "toymt" / "data-bin").parent
+    shutil.copy(mt_text / "test.en", data / "test.ref.en")
+    sizes = [*map(str, SIZES["transformer"]), "--max-update", "30", "--lr", "0.01", "--warmup-updates", "5"]
+    succeeded(call("table1", data, folder, "--rows", "lin", "--", *sizes))
+    return data, folder
+
+
+def test_bleu_is_fairseq_s(translation):
+    """And that of the sentences' counts."""
+    data, folder = translation
+    [record] = records(folder, "table1")
+    tokenised, detokenised = record["metrics"][:2]
+    [best] = folder.glob("runs/toymt/cpu/lin-*/seed1/checkpoint_best.pt")
+    how = ("--gen-subset", "test", "--beam", 5, "--batch-size", 1, "--remove-bpe")
+    result = fairseq("generate", data / "data-bin", "--path", best, *how)
+    [value] = re.findall(r"BLEU4 = ([\d.]+)", result.text)
+    assert tokenised["metric"] == "bleu" and tokenised["value"] == pytest.approx(float(value), abs=0.011)
+    assert detokenised["metric"] == "sacrebleu" and "case:lc" in detokenised["signature"]
+    ours, reference, *matches = map(sum, zip(*record["parts"]["test"]))
+    assert len(record["parts"]["test"]) == 21
+    possible = [sum(max(0, counts[0] - n) for counts in record["parts"]["test"]) for n in range(4)]
+    if all(matches):
+        precision = math.prod(found / all_ for found, all_ in zip(matches, possible)) ** 0.25
+        assert 100 * precision * min(1, math.exp(1 - reference / ours)) == pytest.approx(tokenised["value"], abs=0.02)
+
+
+def test_evaluation_of_a_translation_without_target(translation, tmp_path):
+    data, _ = translation
+    other = shutil.copytree(data, tmp_path / "toymt")
+    (other / "test.ref.en").unlink()
+    with pytest.raises(ValueError, match="no reference .*test.ref.en; subsets with one: none"):
+        run_module.bleu(Corpus.at(other), [Path("a.pt")], "test", tmp_path / "test", USER_DIR)

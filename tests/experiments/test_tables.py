@@ -1,0 +1,353 @@
+"""What tables, grids and profiles become before anything is trained: rows, settings, folders, options of commands."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+from fairseq_kernels.experiments import cli, grid, profiles, tables
+from fairseq_kernels.experiments.corpus import Corpus
+from fairseq_kernels.experiments.profiles import load_profile, settings_of, training_settings, words_of
+from fairseq_kernels.experiments.run import Run, training
+from fairseq_kernels.experiments.tables import Row, Table, load_table, names, publish
+from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
+
+
+def planned(table, *arguments):
+    """The runs of a table's command."""
+    args = cli.parse([table, *map(str, arguments)])
+    return cli.planned(load_table(table), args)
+
+
+# tables
+
+
+@pytest.mark.parametrize("name", names())
+def test_tables(name):
+    """All load, and their kernels exist."""
+    for row in load_table(name).rows:
+        options = settings_of(row.words())
+        if "kernels" in options:
+            build_kernels(parse_kernels(options["kernels"]), 8, options.get("kernel_params", ""))
+
+
+def test_a_table_is_one_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    (tmp_path / "mine.yaml").write_text("title: a\nsource: b\nrows:\n  - {name: lin, options: --kernels lin}\n")
+    assert names() == ["mine"]
+    assert load_table("mine") == Table("a", "b", [Row("lin", "--kernels lin")], name="mine")
+    with pytest.raises(ValueError, match="'table1' is not known; choose from mine"):
+        load_table("table1")
+
+
+@pytest.mark.parametrize(
+    "content, named",
+    [
+        ("{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}", "option"),
+        ("{title: a, rows: [{name: lin}]}", "source"),
+        ("{title: a, source: b, rows: [lin]}", "lin"),
+        ("title: [", "parsing"),
+        ("{title: a, source: b, rows: [{name: lin}], measures: [bleu]}", "measures"),
+        ("{title: a, source: b, rows: [{name: lin, paper: 46.8}]}", "paper"),
+        ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "ppl"),
+        ("{title: a, source: b, rows: [{name: lin, kind: text}]}", "kind"),
+        ("{title: a, source: b, rows: [{name: lin}, {name: lin}]}", "name of its own"),
+        ("{title: a, source: b, rows: [{name: my lin}]}", "without spaces"),
+        ("{title: a, source: b}", "needs rows"),
+    ],
+)
+def test_a_wrong_table_is_named(content, named, monkeypatch, tmp_path):
+    """With the key that is wrong, in one line."""
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ValueError, match=f"mine.yaml is no table: .*{named}") as error:
+        load_table("mine")
+    assert "\n" not in str(error.value)
+
+
+def test_an_installed_wheel_has_no_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "TABLES", tmp_path / "none")
+    for call in (names, lambda: load_table("table1"), lambda: load_profile("lm", "cpu")):
+        with pytest.raises(ValueError, match="call this in a clone of the repository"):
+            call()
+
+
+def test_table1_is_the_papers():
+    paper = {row.name: row.paper for row in load_table("table1").rows if row.paper}
+    assert list(paper) == ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
+    assert paper["rbf"] == {"ppl": 284.9, "bleu": 0.0} and paper["ssg"] == {"ppl": 49.9, "bleu": 34.6}
+    [mixbig] = load_table("table3").chosen(["mixbig"])
+    assert sorted(settings_of(mixbig.words())["kernels"].split(",")) == sorted(paper)
+
+
+def test_published_records(tmp_path):
+    """In the table's order; a run takes the place of an older one of the same row, corpus, profile, seed, settings."""
+
+    def record(row, value, seed=1, **settings):
+        run = {"row": row, "corpus": "c", "profile": "cpu", "seed": seed, "settings": settings}
+        return {"run": run, "metrics": [{"value": value}]}
+
+    path = tmp_path / "new" / "table.json"
+    publish(path, [record("pol", 1.0), record("lin", 2.0)], ["lin", "pol"])
+    publish(path, [record("pol", 3.0), record("pol", 4.0, seed=2), record("lin", 5.0, lr="1")], ["lin", "pol"])
+    values = [(each["run"]["row"], each["metrics"][0]["value"]) for each in json.loads(path.read_text())]
+    assert values == [("lin", 2.0), ("lin", 5.0), ("pol", 3.0), ("pol", 4.0)]
+    assert path.read_text().count("\n") == 6  # a line each
+    path.write_text('{"run": {}}')
+    with pytest.raises(ValueError, match="holds no list of objects"):
+        publish(path, [record("lin", 1.0)], [])
+
+
+# grids
+
+
+def test_the_points_of_a_grid():
+    rows = grid.rows_of({"log.p": [2, 4.5], "lr": [0.1], "log.gamma": [1]}, "--kernels log")
+    assert [row.name for row in rows] == ["log.p=2,lr=0.1,log.gamma=1", "log.p=4.5,lr=0.1,log.gamma=1"]
+    assert settings_of(rows[1].words()) == {"kernels": "log", "kernel_params": "log.p=4.5,log.gamma=1", "lr": "0.1"}
+
+
+@pytest.mark.parametrize(
+    "kind, options, expected",
+    [
+        ("lm", {}, {"max_update": "700", "total_num_update": "700", "warmup_updates": "100"}),
+        ("lm", {"max_update": "40"}, {"max_update": "40", "total_num_update": "700", "warmup_updates": "12"}),
+        ("lm", {"lr_scheduler": "fixed"}, {"max_update": "700"}),
+        ("mt", {}, {"max_update": "250", "warmup_updates": "75"}),
+    ],
+)
+def test_a_search_s_trainings_are_short(kind, options, expected):
+    short = grid.shortened(kind, "cpu", options)
+    assert expected.items() <= short.items() and short.keys() - expected.keys() <= {"save_interval_updates", *options}
+
+
+def test_the_best_point(tmp_path):
+    """Of the lowest validation perplexity, the mean over seeds; other searches stay."""
+
+    corpus = Corpus(Path("toy"), Path("toy"), "lm")
+
+    def run(row, *perplexities):
+        curves = {"valid": [[update, ppl] for update, ppl in enumerate(perplexities)]}
+        settings = {"kernels": "2xlin, log", "kernel_params": row}
+        made = {"data": "d", "commit": "c", "date": "2026-01-01"}
+        record = {"run": {"profile": "cpu", "settings": settings}, "made": made, "curves": curves}
+        return SimpleNamespace(corpus=corpus, row=row, record=lambda: record)
+
+    path = tmp_path / "searched.yaml"
+    path.write_text("swb/cpu/log: {kernel_params: log.p=4}\n")
+    grid.add_best([run("log.p=1", 30, 20, 25), run("log.p=1", 26), run("log.p=2", 22, 24), run("log.p=2", 23)], path)
+    found = yaml.safe_load(path.read_text())
+    assert found["swb/cpu/log"] == {"kernel_params": "log.p=4"}
+    entry = found["toy/cpu/2xlin,log"]
+    assert entry["kernel_params"] == "log.p=2"
+    assert entry["origin"] == {
+        "valid_ppl": 22.5, "points": 2, "seeds": 2, "data": "d", "commit": "c", "date": "2026-01-01",
+    }  # fmt: skip
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    "line, settings",
+    [
+        ("--lr 0.1 --stock", {"lr": "0.1", "stock": True}),
+        ("--lr 0.1 --seed 1 --lr=0.2", {"seed": "1", "lr": "0.2"}),
+        ("--kernel-params=log.p=2 -t de", {"kernel_params": "log.p=2", "-t": "de"}),
+        ("--clip-norm -1 --splits valid test", {"clip_norm": "-1", "splits": ["valid", "test"]}),
+    ],
+)
+def test_settings(line, settings):
+    assert settings_of(line.split()) == settings and settings_of(words_of(settings)) == settings
+    assert list(settings_of(line.split())) == list(settings)
+    with pytest.raises(ValueError, match="'lost' is no option"):
+        settings_of(["lost", *line.split()])
+
+
+@pytest.mark.parametrize(
+    "kind, options, there, not_there",
+    [
+        ("lm", "--stock", ["--arch lstm_lm", "--criterion cross_entropy"], ["--stock", "--output-bias"]),
+        ("lm", "--output-layer=taylor", ["--criterion log_taylor_softmax", "--output-bias prior"], []),
+        ("mt", "--stock", ["--arch transformer_iwslt_de_en", "--label-smoothing 0.1"], ["kernel"]),
+        ("mt", "--output-layer spherical", ["--criterion log_spherical_softmax"], ["--label-smoothing"]),
+        ("mt", "--output-layer kerbs", ["kerbs_cross_entropy", "--label-smoothing"], ["--share-decoder"]),
+        ("lm", "--arch kernel_transformer_lm", ["--output-bias prior", "--lr 0.008"], ["--decoder-hidden", "lstm"]),
+        ("lm", "--stock --arch transformer_lm", ["--arch transformer_lm"], ["--decoder-hidden", "--output-bias"]),
+        ("lm", "--arch kernel_lstm_lm", ["--decoder-hidden-size 128"], ["lstm_lm_swb"]),
+        ("mt", "--arch kernel_transformer_wmt_en_de_big", ["--max-update 1000"], ["--decoder-embed-dim"]),
+        ("lm", "--lr-scheduler fixed --lr 1", ["--lr-scheduler fixed", "--lr 1"], ["--total-num", "--warmup", "0.008"]),
+    ],
+)
+def test_options_win_over_the_profile(kind, options, there, not_there):
+    words = " ".join(words_of(training_settings(kind, "cpu", settings_of(options.split()))))
+    assert all(part in words for part in there) and not any(part in words for part in not_there)
+
+
+def test_another_scheduler_comes_without_the_profile_s_settings():
+    own = {"lr_scheduler": "polynomial_decay", "total_num_update": "9"}
+    settings = training_settings("lm", "paper", own)
+    assert own.items() <= settings.items() and not {"lr_shrink", "lr_threshold", "stop_min_lr"} & settings.keys()
+    same = training_settings("lm", "paper", {"lr_scheduler": "reduce_lr_on_plateau"})
+    assert {"lr_shrink", "lr_threshold", "stop_min_lr"} <= same.keys()
+
+
+@pytest.mark.parametrize("content", ["", "model: [", "task: {_name: translation}"])
+def test_a_wrong_profile_is_named(content, monkeypatch, tmp_path):
+    monkeypatch.setattr(profiles, "checkout", lambda *parts: tmp_path.joinpath(*parts[2:]))
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ValueError, match="mine.yaml is no profile: .*; it needs task, model, criterion"):
+        load_profile("lm", "mine")
+    with pytest.raises(ValueError, match="--profile gpu is not known; choose from mine"):
+        load_profile("lm", "gpu")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_devices(has_gpu, corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert ("--cpu" in training(Corpus.at(corpus), "cpu", {}, tmp_path)) != has_gpu
+    args = cli.parse(["table1", str(corpus)])
+    assert args.profile == ("paper" if has_gpu else "cpu") and args.jobs == (1 if has_gpu else cli.cores())
+
+
+# runs
+
+
+def folder_of(corpus, **how):
+    settings = {"row": "lin", "profile": "cpu", "seed": 1, "options": {"kernels": "lin"}, **how}
+    return Run(Corpus.at(corpus), root=corpus.parent / "runs", **settings).folder
+
+
+def test_other_options_or_data_are_another_folder(corpus, tmp_path):
+    """But not another seed, test set, or place."""
+    here = shutil.copytree(corpus, tmp_path / "toy")
+    before = folder_of(here)
+    assert before.name == "seed1" and before.parent.name.startswith("lin-")
+    assert folder_of(here, seed=2).parent == before.parent
+    assert folder_of(here, options={"kernels": "log"}).parent != before.parent
+    assert folder_of(here, profile="medium").parent.name != before.parent.name
+    data = Corpus.at(here).fingerprint
+    (here / "data-bin" / "test.bin").write_bytes(b"another")
+    assert folder_of(here) == before and Corpus.at(here).fingerprint != data
+    with open(here / "data-bin" / "valid.bin", "ab") as valid:
+        valid.write(b"x")
+    assert folder_of(here).parent != before.parent
+
+
+def test_rows_with_the_same_settings_share_a_training(corpus, tmp_path):
+    here = shutil.copytree(corpus, tmp_path / "toy")
+    softmax = folder_of(here, row="softmax")
+    softmax.mkdir(parents=True)
+    assert folder_of(here, row="lin") == softmax
+    assert folder_of(here, row="lin", options={"kernels": "lin", "lr": "1"}).parent.name.startswith("lin-")
+
+
+def test_names_in_paths(corpus):
+    assert folder_of(corpus, row="../a b*").parent.name.startswith(".._a_b_-")
+
+
+def test_seeds_and_corpora(corpus, mt_data, tmp_path):
+    """Each row with each seed; the unigram once, and not for translation."""
+    reference = shutil.copytree(mt_data, tmp_path / "mt" / "data-bin").parent / "test.ref.en"
+    reference.touch()
+    runs = planned("table1", corpus, tmp_path / "mt", "--profile", "cpu", "--rows", "unigram lin", "--seeds", "2 3")
+    assert [(run.corpus.kind, run.row, run.seed) for run in runs] == [
+        ("lm", "unigram", 1), ("lm", "lin", 2), ("lm", "lin", 3), ("mt", "lin", 2), ("mt", "lin", 3),
+    ]  # fmt: skip
+    reference.unlink()
+    with pytest.raises(ValueError, match="no reference .*test.ref.en"):
+        planned("table1", tmp_path / "mt", "--profile", "cpu")
+
+
+def test_rows_that_are_left_out(corpus, mt_data, tmp_path, capsys):
+    """It is said why; without any row left it is a mistake."""
+    (shutil.copytree(mt_data, tmp_path / "mt" / "data-bin").parent / "test.ref.en").touch()
+    assert len(planned("kerbs_table", corpus, "--rows", "mos mos-untied", "--profile", "cpu")) == 2
+    [run] = planned("beyond_table", corpus, "--rows", "2xlin-untied", "--profile", "medium")
+    assert run.options["decoder_out_embed_dim"] == "128" and "untied_projections" in run.options
+    for options, why in (
+        (["controls", corpus, "--rows", "lin-132", "--profile", "medium"], "no size for --profile medium, but for cpu"),
+        (["beyond_table", tmp_path / "mt", "--rows", "2xlin-untied", "--profile", "cpu"], "it isn't for parallel text"),
+        (["beyond_table", corpus, "--rows", "rbf-searched", "--profile", "cpu"], "grid_search.sh .* --kernel rbf"),
+    ):
+        with pytest.raises(ValueError, match="none of the rows can be run"):
+            planned(*options)
+        assert re.search(f"left out, as .*{why}", capsys.readouterr().out)
+
+
+def test_searched_rows(corpus, tmp_path):
+    (tmp_path / "searched.yaml").write_text("toy/cpu/log: {kernel_params: log.p=8}\n")
+    options = ["--searched", tmp_path / "searched.yaml", "--rows", "log-searched", "--profile", "cpu"]
+    [run] = planned("beyond_table", corpus, *options, "--", "--lr", "1")
+    assert run.options == {"kernels": "log", "kernel_params": "log.p=8", "lr": "1"}
+    (tmp_path / "searched.yaml").write_text("toy/cpu/log: {origin: {}}\n")
+    with pytest.raises(ValueError, match="searched.yaml is not what grid_search.sh writes .*kernel_params"):
+        planned("beyond_table", corpus, *options)
+
+
+@pytest.mark.parametrize("file", ["test.idx", "test.bin", "valid.bin", "train.idx"])
+def test_all_splits_are_looked_at_before_a_training(file, corpus, tmp_path):
+    """Missing, empty, cut."""
+    here = shutil.copytree(corpus, tmp_path / "toy")
+    path = here / "data-bin" / file
+    whole = path.read_bytes()
+    for content in (None, b"", whole[: len(whole) // 2]):
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises((ValueError, SystemExit, OSError), match=file.partition(".")[0]):
+            Corpus.at(here).check()
+    path.write_bytes(whole)
+    Corpus.at(here).check()
+
+
+def test_conversations(corpus, tmp_path):
+    """Sums over SPLIT.parts' numbers of lines; without it over blocks of 50."""
+    here = Corpus.at(shutil.copytree(corpus, tmp_path / "toy"))
+    lines = [[number, number / 8] for number in range(120)]
+    assert [part[0] for part in here.parts("test", lines)] == [1225, 3725, 2190]
+    (here.folder / "test.parts").write_text("1\n117\n2\n")
+    assert here.parts("test", lines) == [[0, 0], [sum(range(1, 118)), sum(range(1, 118)) / 8], [237, 29.625]]
+    (here.folder / "test.parts").write_text("1\n")
+    with pytest.raises(ValueError, match="test.parts is of 1 lines, test has 120"):
+        here.parts("test", lines)
+
+
+# commands
+
+
+def test_the_published_results_change_by_publish_alone():
+    assert cli.parse(["table1", "data"]).results == tables.RESULTS
+    assert cli.parse(["table1", "data", "--publish"]).results == tables.ROOT / "results"
+
+
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
+        (["--seeds", "0"], ["--seeds 0", "from 1 to"]),
+        (["--seeds", ""], ["--seeds", "from 1 to"]),
+        (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
+        (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
+        (["--", "--log-format=json"], ["--log-format after --"]),
+        *((["--", option], [f"{option} after --", "figures are of the best"])
+          for option in ("--no-save", "--no-last-checkpoints", "--disable-validation", "--valid-subset")),
+        (["--", "--dropuot", "0"], ["--dropuot", "did you mean --dropout?"]),
+        (["--save-dir", ""], ["--save-dir", "is empty"]),
+        (["--save-dir", "a:b"], ["--save-dir", "'a:b' has :"]),
+        (["--save-dir", "${{oc.env:HOME}}"], ["--save-dir", "${"]),
+        (["--workflow-profile", "nowhere"], ["nowhere", "not found"]),
+        (["--user-dir", "nowhere"], ["nowhere", "not found"]),
+        (["--profile", "gpu"], ["gpu", "cpu"]),
+        (["--jobs", "-1"], ["--jobs -1"]),
+    ],
+)  # fmt: skip
+def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["cli", "table", "table1", str(corpus), *options])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else str(ended.value)
+    assert all(part in last for part in parts) and "\n" not in last
