@@ -3,21 +3,23 @@
 float32 on AMD processors with AVX-512 goes through oneDNN, which is faster there than MKL, torch's default, and adds to
 a gradient without a pass of its own. ``FAIRSEQ_KERNELS_ONEDNN=0`` turns that off, ``1`` on for other processors.
 
-Words in half precision are multiplied in it, the products accumulated and returned in float32. What meets them is
-multiplied by a power of two before it is rounded, the results divided by it: the gradient of a softmax over 30,000
-words, rounded to float16 as it is, errs by 2.3 % and loses 0.6 % to zero.
+Words in half precision are multiplied in it, the products accumulated and returned in float32. torch's bfloat16
+products on the CPU are rounded to bfloat16: gradients can bear that, the scores are multiplied in float32. What meets
+them is multiplied by a power of two before it is rounded, the results divided by it: the gradient of a softmax over
+30,000 words, rounded to float16 as it is, errs by 2.3 % and loses 0.6 % to zero.
 """
 
 import contextlib
 import functools
 import os
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 WORDS = 512  # the fewest words of a product on the CPU
+HALF_WORDS = 4096  # of a product of gradients in half precision on the CPU
 SCORES = 2**17  # of a product on the CPU, for each thread: they stay in its cache
 HALF_EXPONENT = 14  # numbers below 2^15 fit float16, which ends at 65,504
 
@@ -81,7 +83,8 @@ def word_products(vectors: Tensor, words: Tensor, out: Tensor) -> None:
     """``out = vectors @ words.T``: (n, m) with (V, m) to (n, V)."""
     if words.dtype != vectors.dtype:
         low, factor = scaled_to(words.dtype, vectors)
-        out.copy_(half_product(low, words.T)).mul_(factor)
+        for block in word_blocks(len(words), len(vectors), words.device):
+            out[:, block] = half_product(low, words[block].T, factor)
         return
     whole = [slice(None)]  # oneDNN makes blocks of its own
     for block in whole if onednn_is_faster() else word_blocks(len(words), len(vectors), words.device):
@@ -92,26 +95,43 @@ def backward_products(grad: Tensor, vectors: Tensor, words: Tensor, grad_words: 
     """From the gradient (n, V) of ``vectors @ words.T`` those of both: adds ``grad.T @ vectors`` to ``grad_words``
     (V, m), and returns ``grad @ words``, (n, m)."""
     if words.dtype != vectors.dtype:
-        low, factor = scaled_to(words.dtype, grad)
         low_vectors, vectors_factor = scaled_to(words.dtype, vectors)
-        grad_words.add_(half_product(low.T, low_vectors).mul_(factor * vectors_factor))
-        return half_product(low, words).mul_(factor)
+        grad_vectors = torch.zeros_like(vectors)
+        for block in chunks(len(words), len(words) if words.is_cuda else HALF_WORDS):
+            low, factor = scaled_to(words.dtype, grad[:, block])
+            both = None if factor is None or vectors_factor is None else factor * vectors_factor
+            grad_words[block].add_(half_product(low.T, low_vectors, both, rounded=True))
+            grad_vectors.add_(half_product(low, words[block], factor, rounded=True))
+        return grad_vectors
     with faster_library():
         grad_words.addmm_(grad.T, vectors)
         return grad @ words
 
 
-def scaled_to(dtype: torch.dtype, tensor: Tensor) -> Tuple[Tensor, Tensor]:
-    """The tensor in half precision, times a power of two that makes the most of float16's range, and its inverse."""
+def scaled_to(dtype: torch.dtype, tensor: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    """The tensor in half precision, times a power of two that makes the most of float16's range, and its inverse; None
+    stands for 1."""
     if dtype != torch.float16 or not tensor.numel():  # bfloat16 has float32's range
-        return tensor.to(dtype), tensor.new_ones(())
+        return tensor.to(dtype), None
     size = tensor.abs().amax().clamp(1e-30, 1e30)
     exponent = HALF_EXPONENT - size.log2().floor()
     return (tensor * exponent.exp2()).to(dtype), (-exponent).exp2()
 
 
-def half_product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right`` of half-precision numbers, accumulated and returned in float32."""
+@functools.cache
+def bfloat16_is_faster() -> bool:
+    """Whether the CPU has products of bfloat16 numbers."""
+    capabilities: Dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    return capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
+
+
+def half_product(left: Tensor, right: Tensor, factor: Optional[Tensor], rounded: bool = False) -> Tensor:
+    """``left @ right`` of half-precision numbers, accumulated and returned in float32, times a factor; ``rounded``
+    allows the CPU to round the product to bfloat16, as the inputs are."""
     if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()  # the same up to the order of summation
+        product = torch.mm(left, right, out_dtype=torch.float32)
+    elif rounded and left.dtype == torch.bfloat16 and bfloat16_is_faster():
+        product = (left @ right).float()
+    else:
+        product = multiply(left.float(), right.float())  # the same up to the order of summation
+    return product if factor is None else product.mul_(factor)

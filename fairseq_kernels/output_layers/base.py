@@ -6,7 +6,7 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor, distributed, nn
 
-from ..fused.matrix_products import chunks
+from ..fused.matrix_products import bfloat16_is_faster, chunks
 from ..fused.precision import HALF
 from .chunked_loss import LossPass, Metrics, chunked_loss
 from .distillation import distill
@@ -41,6 +41,7 @@ class Tokens(NamedTuple):
     target: Tensor  # (N,)
     weight: Optional[Tensor]  # (N,)
     counted: Optional[Tensor]  # a mask over all tokens, of those that these are; None: all
+    product_dtype: Optional[torch.dtype]  # looked up before autocast is turned off
 
 
 def refuse_computed(module: nn.Module, parametrized: bool) -> None:
@@ -73,7 +74,7 @@ class OutputLayer(LayerState):
 
     Both compute in float32, or in float64 where the features have it, under autocast and ``.half()`` too. On CUDA the
     products with the words' vectors in :meth:`nll` of kernels then take half-precision inputs, and accumulate in
-    float32.
+    float32; under autocast to bfloat16 so they do on a CPU that has such products, where the gradients' are rounded.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -127,7 +128,7 @@ class OutputLayer(LayerState):
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
         """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
         refuse_computed(self, parametrized=True)
-        return chunked_loss(self, tokens, smoothing, summed, self.product_dtype(tokens.features))
+        return chunked_loss(self, tokens, smoothing, summed)
 
     def work_space(self) -> WorkSpace:
         """The memory that one token needs in a chunk."""
@@ -154,11 +155,13 @@ class OutputLayer(LayerState):
 
     def product_dtype(self, features: Tensor) -> Optional[torch.dtype]:
         """The precision of the products with the words' vectors, if not that of the computation: on CUDA, where these
-        accumulate in float32, autocast's or that of half-precision weights."""
-        if not (features.is_cuda and hasattr(torch.ops.aten.mm, "dtype")):
-            return None
-        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight.dtype
-        return dtype if dtype in HALF else None
+        accumulate in float32, autocast's or that of half-precision weights; on a CPU with products of bfloat16, that of
+        autocast."""
+        if features.is_cuda and hasattr(torch.ops.aten.mm, "dtype"):
+            dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight.dtype
+            return dtype if dtype in HALF else None
+        by_autocast = features.device.type == "cpu" and torch.is_autocast_enabled("cpu") and bfloat16_is_faster()
+        return torch.bfloat16 if by_autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16 else None
 
     def chunk_size(self, features: Tensor) -> int:
         """Tokens a chunk, from the memory budget."""
@@ -292,7 +295,7 @@ class OutputLayer(LayerState):
         if class_weight is not None:
             of_target = class_weight.to(flat)[words]
             weight = of_target if weight is None else weight * of_target
-        return Tokens(flat, words, weight, counted)
+        return Tokens(flat, words, weight, counted, self.product_dtype(flat))
 
     def observe(self, features: Tensor) -> Dict[str, Tensor]:
         """Numbers of the tokens, by name, of which criterions log the mean: (..., d) to (...) or () each,

@@ -115,9 +115,9 @@ class ChunkedLoss(Function):
         return *[None] * 6, grad_features, None, grad_weight, *grad_parameters
 
 
-def chunked_loss(layer, tokens, epsilon: float, summed: bool, product_dtype) -> Tuple[Tensor, Metrics]:
+def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
     """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
-    features, target, token_weight, _ = tokens
+    features, target, token_weight, _, product_dtype = tokens
     parameters = list(layer.parameters())
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
     metrics: Metrics = {}

@@ -3,8 +3,16 @@
 import pytest
 import torch
 
+from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.fused import matrix_products
-from fairseq_kernels.fused.matrix_products import SCORES, backward_products, multiply, onednn_is_faster, word_products
+from fairseq_kernels.fused.matrix_products import (
+    SCORES,
+    backward_products,
+    bfloat16_is_faster,
+    multiply,
+    onednn_is_faster,
+    word_products,
+)
 
 SIZES = {"many rows": (70, 1300, 16), "few rows": (9, 700, 33), "one row": (1, 40, 3), "one word": (5, 1, 4)}
 SIZES["no rows"] = (0, 40, 3)  # of a batch whose targets are all ignored
@@ -120,3 +128,18 @@ def test_small_gradients_survive_float16(largest):
     for result in (grad_vectors, grad_words.T):
         torch.testing.assert_close(result, grad, rtol=1e-2, atol=0)
     assert not backward_products(0 * grad, torch.eye(2), torch.eye(2, dtype=torch.float16), grad_words).any()
+
+
+@pytest.mark.skipif(not bfloat16_is_faster(), reason="a processor without products of bfloat16")
+def test_autocast_on_the_cpu_multiplies_bfloat16():
+    """The loss from rounded inputs, near that of float32 and not the same; so the gradients."""
+    torch.manual_seed(0)
+    layer, target = GeneralizedSoftmax(32, 300, "lin,log"), torch.randint(300, (40,))
+    features = torch.randn(40, 32, requires_grad=True)
+    results = []
+    for low in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+            loss = layer.nll(features, target)
+        results.append([loss.detach(), *torch.autograd.grad(loss, [features, layer.weight])])
+    for exact, rounded in zip(*results):
+        assert rounded.dtype == torch.float32 and 0 < error(rounded, exact.double()) < 2e-2
