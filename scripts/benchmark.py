@@ -33,7 +33,7 @@ from torch import nn
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import CommandParser, positive_int
-from fairseq_kernels.fused.matrix_products import word_blocks
+from fairseq_kernels.fused.matrix_products import onednn, word_blocks
 from fairseq_kernels.kernels import PAPER_KERNELS
 from fairseq_kernels.kernels.spec import parse_kernels
 from fairseq_kernels.output_layers.table import LAYERS
@@ -90,29 +90,19 @@ def layer_step(kernels: str, tokens: int, words: int, dim: int) -> Callable[[], 
     return step
 
 
-def product_step(components: int, tokens: int, words: int, dim: int, onednn: bool) -> Callable[[], None]:
-    """The three products of each component."""
+def product_step(components: int, tokens: int, words: int, dim: int, library: Callable) -> Callable[[], None]:
+    """The three products of each component, in the context that ``library`` gives."""
     matrix, grad_matrix = torch.randn(words, dim), torch.zeros(words, dim)
     rows, scores = torch.randn(CHUNK, dim), torch.randn(CHUNK, words)
 
-    def multiply(left, right):  # oneDNN's
-        return torch.ops.mkldnn._linear_pointwise(left.contiguous(), right.T.contiguous(), None, "none", [], "")
-
     def step():
-        for start in range(0, components * tokens, CHUNK):
-            some = rows[: min(CHUNK, components * tokens - start)]
-            for block in word_blocks(words, CHUNK, matrix.device):
-                if onednn:
-                    multiply(some, matrix[block].T)
-                else:
+        with library():
+            for start in range(0, components * tokens, CHUNK):
+                some = rows[: min(CHUNK, components * tokens - start)]
+                for block in word_blocks(words, CHUNK, matrix.device):
                     torch.mm(some, matrix[block].T, out=scores[: len(some), block])
-            if not onednn:
                 grad_matrix.addmm_(scores[: len(some)].T, some)
                 scores[: len(some)] @ matrix
-                continue
-            for block in word_blocks(words, CHUNK, matrix.device):
-                multiply(scores[: len(some), block].T, some)
-                multiply(scores[: len(some), block], matrix[block])
 
     return step
 
@@ -131,10 +121,10 @@ def median_seconds(steps: List[Callable[[], None]], rounds: int) -> List[float]:
 
 def limit(args: Namespace) -> None:
     sizes, rows = (args.tokens, args.words, args.dim), []
-    ways = {"torch": False, **({"oneDNN": True} if hasattr(torch.ops.mkldnn, "_linear_pointwise") else {})}
+    ways = {"torch": contextlib.nullcontext, **({"oneDNN": onednn} if hasattr(torch.backends.mkldnn, "matmul") else {})}
     for name, kernels in ({name: name for name in args.only} if args.only else LIMIT_ROWS).items():
         components = sum(2 if kernel == "mog" else 1 for kernel in parse_kernels(kernels))
-        steps = [product_step(components, *sizes, onednn) for onednn in ways.values()]
+        steps = [product_step(components, *sizes, library) for library in ways.values()]
         step, *products = median_seconds([layer_step(kernels, *sizes), *steps], args.rounds)
         bare = min(products)
         way = list(ways)[products.index(bare)]
