@@ -8,13 +8,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same on every machine
 os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in xdist's workers too
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
-import random  # noqa: E402
 import shutil  # noqa: E402
 import signal  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from fairseq_commands import awaited, fairseq, later, lm_training  # noqa: E402
+from corpora import binarise, markov_sentences, translate, write  # noqa: E402
+from fairseq_commands import awaited, later, lm_training  # noqa: E402
 from forked_python import forked_python  # noqa: E402
 
 # random cases: the same ones and few of them; for a search of minutes, --hypothesis-profile fuzz
@@ -28,32 +28,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_configure(config):
     if config.getoption("numprocesses", None):
         forked_python()  # one for all workers
-
-
-def markov_sentences(number):
-    """Sentences of 2 to 9 of 20 words, each word mostly followed by its successor."""
-    rng = random.Random(number)
-    for _ in range(number):
-        word, sentence = rng.randrange(20), []
-        for _ in range(rng.randint(2, 9)):
-            sentence.append(f"w{word}")
-            word = (word + rng.choice([1, 1, 1, 5, 7])) % 20
-        yield sentence
-
-
-def translate(sentence):
-    """Word by word, the last word first."""
-    return [word.replace("w", "v") for word in [sentence[-1], *sentence[:-1]]]
-
-
-def write(path, sentences):
-    path.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
-
-
-def binarise(folder, name, *options):
-    prefixes = [x for split in ("train", "valid", "test") for x in (f"--{split}pref", folder / split)]
-    fairseq("preprocess", *prefixes, "--destdir", folder / name, *options)
-    return folder / name
 
 
 @pytest.fixture(scope="session")

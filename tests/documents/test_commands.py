@@ -87,7 +87,8 @@ def folder(tmp_path_factory, lm_data, mt_text, mt_data):
     for name in ("setup.py", "README.md"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(lm_data, folder / "DATA_BIN")
-    programs = {f"fairseq-{name.replace('_', '-')}": f" -m fairseq_cli.{name}" for name in ("train", "eval_lm", "interactive")}
+    names = ("train", "eval_lm", "interactive")
+    programs = {f"fairseq-{name.replace('_', '-')}": f" -m fairseq_cli.{name}" for name in names}
     for name, module in {"python": "", **programs}.items():
         write(folder / "bin" / name, f'#!/bin/sh\nexec {shlex.quote(forked_python())}{module} "$@"\n')
         (folder / "bin" / name).chmod(0o755)

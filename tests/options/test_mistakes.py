@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import binarise
+from corpora import binarise
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from conftest import binarise, markov_sentences, translate, write
+from corpora import binarise, markov_sentences, translate, write
 from fairseq import checkpoint_utils
 from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, mt_training, succeeded
 
