@@ -1,13 +1,11 @@
 """The trained hyper-parameters in a checkpoint."""
 
 import re
-from pathlib import Path
 from typing import Dict
 
 import torch
 from torch import Tensor
 
-from ..checkpoint import check_finite, load, model_state, place, task_settings  # noqa: F401  (as it was called)
 from ..kernels import KERNELS
 from ..kernels.base import DOMAINS
 
@@ -25,12 +23,3 @@ def learned_values(state: Dict[str, Tensor]) -> Dict[str, float]:
             component = f"{match[1]}." if len(names) > 1 else ""
             values[f"{component}{name}.{hyper.name}"] = float(DOMAINS[hyper.domain].from_real(real))
     return values
-
-
-def updates(checkpoint: Path) -> int:
-    """How many updates its training had made.
-
-    Raises:
-        SystemExit: as :func:`load`.
-    """
-    return place(checkpoint)[1]
