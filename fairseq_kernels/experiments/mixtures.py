@@ -17,8 +17,7 @@ BASELINE = "lin"
 
 def chosen(name: str, runs: Sequence[Run]) -> List[Run]:
     """The models: mixtures, and for Table 4 lin, of which further seeds are the control."""
-    first = min((run.seed for run in runs), default=1)
-    own = [run for run in runs if run.row != BASELINE]
+    first, own = runs[0].seed, [run for run in runs if run.row != BASELINE]
     if name == "table4":
         own = [run for run in runs if run.row == BASELINE] + [run for run in own if run.seed == first]
     return [run for run in own if run.corpus.kind == "lm"]

@@ -142,6 +142,28 @@ def similarity(simlex, corpus, best):
     return word_similarity.simlex(corpus / "data-bin", best, pairs)["correlation"]
 
 
+def test_what_mixtures_do(finished, corpus):
+    """Table 4 and the weight of lin, of trained models: differences from lin, and where the weight goes."""
+    folder, _ = finished
+    for name in ("table4", "linear_weight"):
+        succeeded(call(name, corpus, folder, "--rows", "mix2", "--", *OPTIONS))
+    lin, mix2 = records(folder, "table4")
+    assert lin["run"]["baseline"] == mix2["run"]["baseline"] == "seed 1" and "analysis" in mix2["made"]
+    values = {each["metric"]: each for each in mix2["metrics"]}
+    plain = {each["metric"]: each["value"] for each in lin["metrics"]}
+    for name in ("cluster_accuracy", "cluster_log_likelihood"):
+        assert values[name]["difference"]["mean"] == pytest.approx(values[name]["value"] - plain[name], abs=1e-6)
+    assert set(values) - set(plain) == {"cluster_gain_beyond_random"}
+    [weight] = records(folder, "linear_weight")
+    [metric] = weight["metrics"]
+    places = metric["details"]["by_position"]
+    mean = sum(place["words"] * place["mean"] for place in places if place["words"]) / metric["details"]["words"]
+    assert 0.5 < metric["value"] < 1 and metric["value"] == pytest.approx(mean)  # three of four components
+    assert (folder / "results" / "linear_weight-toy-cpu.svg").is_file()
+    [sentences] = (folder / "results" / "table4").glob("toy/cpu/mix2-*/seed1.md")
+    assert "mix2 right, lin wrong" in sentences.read_text()
+
+
 def test_a_home_that_cant_be_written(corpus, tmp_path):
     """As in a container; Snakemake has a cache there. In the default folders."""
     command = ["bash", ROOT / "scripts" / "table1.sh", corpus, "--profile", "cpu", "--rows", "unigram"]
