@@ -1,6 +1,7 @@
 """fairseq's LSTM language model with a kernel output layer, trained through ``nn.LSTM``."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Optional
 
 import torch
@@ -12,7 +13,6 @@ from omegaconf import II
 from torch import nn
 
 from ..errors import mistake
-from ..output_layers import GeneralizedSoftmax
 from ..output_layers.table import option
 from .continued_text import continue_text
 from .kernel_model import KernelModel
@@ -177,11 +177,8 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
             dictionary,
             cfg.decoder_out_embed_dim,
             shared=decoder.embed_tokens if cfg.share_decoder_input_output_embed else None,
+            start=partial(nn.init.uniform_, a=-0.1, b=0.1),  # as the stock LSTM's fc_out
         )
-        if isinstance(layer, GeneralizedSoftmax):
-            for matrix in layer.matrices():
-                if matrix is not decoder.embed_tokens.weight:
-                    nn.init.uniform_(matrix, -0.1, 0.1)  # as the stock LSTM's fc_out
         decoder.output_projection = layer
         if cfg.kerbs_input != "separate":
             decoder.embed_tokens = SenseEmbedding(layer, dictionary.pad())

@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 
 from ..errors import mistake, one_line_errors
 from ..fused.matrix_products import onednn_is_faster
-from ..output_layers import LAYERS, Options, OutputLayer
+from ..output_layers import LAYERS, GeneralizedSoftmax, Options, OutputLayer
 from ..output_layers.table import option
 from ..word_counts import word_counts
 
@@ -91,9 +91,20 @@ def refuse_unsupported(cfg) -> None:
 
 
 def build_output_layer(
-    cfg, task, dictionary, embed_dim: int, shared: Optional[nn.Embedding] = None, default_bias: str = "true"
+    cfg,
+    task,
+    dictionary,
+    embed_dim: int,
+    shared: Optional[nn.Embedding] = None,
+    default_bias: str = "true",
+    start: Optional[Callable] = None,
 ) -> OutputLayer:
-    """The layer that ``cfg`` describes; with ``shared`` its (first) projection matrix is the embedding's."""
+    """Builds the layer that ``cfg`` describes.
+
+    Args:
+        shared: the embedding whose matrix is the (first) projection matrix.
+        start: initialises a projection matrix of kernels that isn't shared; default: the layer's own start.
+    """
     refuse_unsupported(cfg)
     words = getattr(getattr(task, "args", None), "output_dictionary_size", -1)
     if words >= 0:
@@ -127,6 +138,10 @@ def build_output_layer(
                 f"{embed_dim}; set them equal or don't share"
             )
         layer.weight = shared.weight
+    if start is not None and isinstance(layer, GeneralizedSoftmax):
+        for matrix in layer.matrices():
+            if shared is None or matrix is not shared.weight:
+                start(matrix)
     if cfg.output_init != 1:
         if not 0 < cfg.output_init < math.inf:
             raise mistake(f"--output-init {cfg.output_init} is not allowed: give a number above 0")

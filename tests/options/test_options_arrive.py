@@ -54,11 +54,6 @@ def test_kernels(dictionary):
     assert layer(dictionary, latent_projection=True).latent_projection is not None  # as checkpoints of version 0.2
     assert isinstance(layer(dictionary, latent_projection="linear").latent_activation, torch.nn.Identity)
     assert layer(dictionary, latent_projection="False").latent_projection is None
-    started = []
-    for factor in (1.0, 4.0):
-        torch.manual_seed(0)
-        started.append(layer(dictionary, output_init=factor).weight)
-    assert torch.equal(started[1], 4 * started[0])
 
 
 def test_spherical(dictionary):
@@ -111,6 +106,19 @@ def model(dictionary, **options):
     sizes = {f"decoder_{size}": 16 for size in ("embed_dim", "hidden_size", "out_embed_dim")}
     cfg = KernelLSTMLanguageModelConfig(**{**sizes, "max_target_positions": None, **options})
     return KernelLSTMLanguageModel.build_model(cfg, task(dictionary))
+
+
+SHARED, UNTIED = {"share_decoder_input_output_embed": True}, {"kernels": "2xlin", "untied_projections": True}
+
+
+@pytest.mark.parametrize("options", [{}, SHARED, UNTIED])
+def test_start_of_the_output_matrix(dictionary, options):
+    started = []
+    for factor in (1.0, 4.0):
+        torch.manual_seed(0)
+        started.append(model(dictionary, output_init=factor, **options).decoder.output_projection)
+    for plain, scaled in zip(started[0].matrices(), started[1].matrices()):
+        assert torch.equal(scaled, 4 * plain)
 
 
 def test_dropout(dictionary):
