@@ -116,6 +116,9 @@ def planned(folder, line, monkeypatch):
     monkeypatch.chdir(folder)
     name, *arguments = shlex.split(line.removeprefix("bash scripts/"))
     name = name.removesuffix(".sh")
+    if name == "grid_search":
+        name = f"search_{arguments.pop(arguments.index('--kernel') + 1)}"
+        arguments.remove("--kernel")
     argv = arguments if name == "table" else [name, *arguments]
     table = load_table("table3" if argv[0] in ("table4", "linear_weight") else argv[0])
     assert cli.planned(table, cli.parse(argv))
@@ -131,7 +134,7 @@ def test_command(document, line, folder, monkeypatch):
         extra = re.search(r"\[(\w+)\]", line)
         assert not extra or f'"{extra[1]}": [' in (ROOT / "setup.py").read_text()
         return
-    if re.match(r"bash scripts/(\w*table\w*|convergence|linear_weight)\.sh", line) and not begins:
+    if re.match(r"bash scripts/(\w*table\w*|convergence|grid_search|linear_weight)\.sh", line) and not begins:
         return planned(folder, line, monkeypatch)
     assert begins or plain.startswith((*HELP, *AS_THEY_STAND)), f"{document}: say above how it is to be tried"
     if "huggingface" in line:
