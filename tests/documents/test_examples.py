@@ -25,15 +25,10 @@ def python(*arguments):
     return result.stdout
 
 
-def number(pattern, text):
-    """The last number that stands there."""
-    return float(re.findall(pattern, text)[-1])
-
-
 @pytest.mark.parametrize("options", [["--accumulate", 1], ["--amp", "--kernels", "rbf"]])
 def test_pytorch_loop(options):
     out = python("examples/pytorch_loop.py", "--updates", 10, "--dim", 16, *options)
-    assert number(r"valid perplexity ([\d.]+)", out) < 500  # of 5,001 words
+    assert float(re.findall(r"valid perplexity ([\d.]+)", out)[-1]) < 500  # of 5,001 words
 
 
 def test_own_kernel():
@@ -47,7 +42,7 @@ def test_huggingface_head():
     out = python("examples/huggingface_head.py", "--updates", 20)
     text = "\n".join(topics[name] for name in sorted(topics)).encode()
     unigram = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
-    assert number(r"([\d.]+) bits a byte", out) < unigram
+    assert float(re.findall(r"([\d.]+) bits a byte", out)[-1]) < unigram
     assert "The statement " in out and "saved, loaded again: the same distribution" in out
 
 
