@@ -17,16 +17,12 @@ import yaml
 
 from ..analysis.markdown import escaped, markdown_table
 from ..errors import CommandParser, one_line_errors
-from ..whole_files import write_text
+from ..whole_files import read_records, write_text
 from . import figures, statistics, tables
-from .results import METRICS, SPLITS, Metric, baselines, differences, frame, load, logarithms, options, spread_of_seeds
+from .results import METRICS, SPLITS, Metric, differences, frame, logarithms, paper_figures, spread_of_seeds
 
 LEVEL = 0.05
-PAPERS = ("Gao", "de Brebisson", "Miao")
-CHOICES = ("holds", "doesn't", "mixed", "can't be told")
-SIZES = {"cpu": "2 × 128", "medium": "2 × 256", "paper": "2 × 512"}  # of language models, by profile
-TALK = re.compile(r"talk-?(?:([\d.]+)M)?$", re.I)  # a corpus' name, and the millions of words of its training text
-ALL_TALK = 24.6
+ORDER = ("table1", "table2", "table3", "table4", "linear_weight", "spherical_table", "kerbs_table")  # the papers'
 MEASURES = {  # results that are no trainings: title, source, note, and what is shown
     "table4": (
         "Choosing among close words",
@@ -64,17 +60,17 @@ class Part(NamedTuple):
     title: str
     grids: Sequence[Grid]
     notes: Sequence[str] = ()
-    pictures: Sequence[figures.Picture] = ()
 
 
 class Chapter(NamedTuple):
-    """A table of a paper, or what else the report shows; ``name`` is its file's."""
+    """A table of a paper, or what else the report shows; ``name`` is its file's, ``plot`` an SVG."""
 
     name: str
     title: str
     source: str
     note: str
     parts: Sequence[Part]
+    plot: str = ""
 
 
 class Results(NamedTuple):
@@ -110,13 +106,9 @@ def unique(items: Iterable) -> List:
     return list(dict.fromkeys(items))
 
 
-def paper_figures(table: tables.Table, metric: str) -> pandas.Series:
-    return pandas.Series({row.name: float(row.paper[metric]) for row in table.rows if metric in row.paper}, dtype=float)
-
-
-def percent(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Differences of logarithms in percent of the figures themselves."""
-    return rows.assign(**(100 * numpy.expm1(rows[["difference", "low", "high"]].astype(float))))
+def at(rows: pandas.DataFrame, **values: str) -> pandas.DataFrame:
+    """The lines that have these values in their columns."""
+    return rows[(rows[list(values)] == pandas.Series(values)).all(axis=1)]
 
 
 # tables of trainings
@@ -124,7 +116,7 @@ def percent(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 def load_results(folder: Path) -> Dict[str, Results]:
     """Of each table that has been run, compared with what the trainings of all tables say of the spread of seeds."""
-    known = {name: (tables.load_table(name), frame(load(folder / f"{name}.json"))) for name in tables.names()}
+    known = {name: (tables.load_table(name), frame(read_records(folder / f"{name}.json"))) for name in tables.names()}
     known = {name: pair for name, pair in known.items() if len(pair[1])}
     spreads = spread_of_seeds(pandas.concat([each for _, each in known.values()])) if known else {}
     return {name: Results(*pair, differences(*pair, spreads)) for name, pair in known.items()}
@@ -142,20 +134,13 @@ def chapter(results: Results) -> Chapter:
 
 def part(results: Results, profile: str, corpus: str) -> Part:
     table, planned = results.table, [row.name for row in results.table.rows]
-    here, there = (each[(each.profile == profile) & (each.corpus == corpus)] for each in results[1:])
+    here, there = (at(each, profile=profile, corpus=corpus) for each in results[1:])
     names = [name for name in unique([*planned, *here.name]) if name in set(here.name)]
     grids = [main_grid(table, names, here, there), *weights_grids(table, names, here), *anova_grids(table, here)]
     missing = ", ".join(name for name in planned if name not in names)
     notes = [f"Not run: {missing}."] if missing else []
     notes += tests(table, there, results.differences[results.differences.profile == profile])
-    curves: Dict[str, List] = {}
-    for name, record in here.drop_duplicates(["name", "seed"])[["name", "record"]].itertuples(index=False):
-        curve = [point for point in record["curves"].get("valid", []) if math.isfinite(point[1])]
-        curves.setdefault(name, []).extend([curve] if curve else [])
-    curves = {name: curves[name] for name in names if curves[name]}
-    base = [*baselines(table, curves), ""][0]
-    pictures = figures.curves("Validation perplexity over updates", curves, base) if curves else []
-    return Part(f"{corpus}, --profile {profile}", grids, [*notes, made(here)], pictures)
+    return Part(f"{corpus}, --profile {profile}", grids, [*notes, made(here)])
 
 
 def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, there: pandas.DataFrame) -> Grid:
@@ -208,12 +193,11 @@ def origin(records: Iterable[Dict]) -> Dict[str, str]:
     for record in records:
         run, made = record["run"], record["made"]
         machine, versions = made.get("machine", {}), made.get("versions", {})
-        lines.setdefault("options", options(run["settings"]))
+        lines.setdefault("command", shlex.join(made["argv"]))
         lines[f"seed {run['seed']}"] = (
             f"commit {made.get('commit')}, {made.get('date')}; {', '.join(map(' '.join, versions.items()))}; "
             f"{machine.get('processor')}, threads {machine.get('threads')}, GPU {machine.get('gpu') or 'none'}"
         )
-        lines.setdefault("command", shlex.join(made["argv"]))
     return lines
 
 
@@ -287,22 +271,11 @@ def tests(table: tables.Table, there: pandas.DataFrame, family: pandas.DataFrame
     return sentences
 
 
-def in_order(chapters: Iterable[Chapter]) -> List[Chapter]:
-    """The papers', each table in its place, then what is beyond them."""
-
-    def order(chapter: Chapter) -> Tuple:
-        paper = [number for number, author in enumerate(PAPERS) if chapter.source.startswith(author)]
-        table = re.search(r"Tables? (\d+)", chapter.source)
-        return paper or [len(PAPERS)], int(table[1]) if table else math.inf, chapter.name
-
-    return sorted(chapters, key=order)
-
-
 def measures(folder: Path, name: str) -> List[Chapter]:
     """The chapter of a measure of trained models, a row a model; none if it has no results."""
     title, source, note, heads = MEASURES[name]
     records: Dict[Tuple, List] = {}
-    for record in load(folder / f"{name}.json"):
+    for record in read_records(folder / f"{name}.json"):
         records.setdefault((record["run"]["corpus"], record["run"]["profile"]), []).append(record)
     parts = []
     for (corpus, profile), those in records.items():
@@ -344,23 +317,20 @@ def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
     except (yaml.YAMLError, LookupError, ValueError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on"]
-    origins = [{"here": here, "the paper": paper} for *_, here, paper in rows]
-    short = Grid(heads, [row[:5] for row in rows], origins)
+    short = Grid(heads, [row[:5] for row in rows])
     long = Grid(["claim", "here", "the paper"], [[row[0], *row[5:]] for row in rows])
     note = (
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
         "from rho=0.001), in square brackets their 95 % intervals."
     )
-    part = Part("", [short], pictures=front(results))
-    claims = Chapter("verdicts", "What holds of the papers' claims", "", "", [part])
+    compared = [each.differences.assign(table=name) for name, each in results.items()]
+    plot = figures.gains(compared) if compared else ""
+    claims = Chapter("verdicts", "What holds of the papers' claims", "", "", [Part("", [short])], plot)
     return [claims, Chapter("evidence", "The evidence for each verdict", "", note, [Part("", [long])])]
 
 
 def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
     """A claim's line: the claim, verdicts, reason, number of rows and seeds with corpora and sizes, evidence, paper."""
-    for name in ("verdict", "tuned"):
-        if claim.get(name) not in (*CHOICES, None):
-            raise ValueError(f"{name} {claim[name]!r} is not known; choose from {', '.join(CHOICES)}")
     places: Dict[str, List[str]] = {}
     sizes, seeds = [], []
     for place, text, size, count in (evidence(row, results) for row in claim.get("rows", [])):
@@ -376,56 +346,22 @@ def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
 def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]:
     """Of a row (TABLE/PROFILE/CORPUS/METRIC/ROW): which table its figures are in, and for what; the figures; corpus and
     size; and the number of seeds."""
-    name, *where = row.split("/", 4)
-    if name in results and len(where) == 4:
-        table, every, compared = results[name]
-        profile, corpus, metric, own = where
-        every, compared = (each[(each.profile == profile) & (each.corpus == corpus) & (each.metric == metric)
-                                & (each.name == own)] for each in (every, compared))  # fmt: skip
-        if len(every):
-            split = table.split if table.split in set(every.split) else every.split.iloc[0]
-            about = METRICS.get(metric, Metric(metric))
-            values, shown = logarithms(every[every.split == split]).value, []
-            for line in compared[compared.split == split].itertuples():
-                whose = f" from {line.base}" if line.base == table.reference else ""
-                unsure = ", not tested" if math.isnan(line.adjusted) else ", not significant"
-                sure = "" if line.adjusted < LEVEL else unsure
-                shown.append(f"{interval(about, line.difference, line.low, line.high)}{whose}{sure}")
-            mean = math.exp(values.mean()) if about.relative else values.mean()
-            place = f"{name} ({corpus}, {profile}, {about.label}{'' if split == 'test' else f' ({split})'})"
-            size = f"{corpus} {profile if metric == 'bleu' else SIZES.get(profile, profile)}"
-            return place, f"{own} {', '.join(shown) or f'{number(mean)} ({len(values)})'}", size, len(values)
-    raise ValueError(f"row {row!r} has no figures; give TABLE/PROFILE/CORPUS/METRIC/ROW of results that are there")
-
-
-def words_of(record: Dict) -> float:
-    """How many words a corpus named ``talk``, or ``talk-5M``, has in training; NaN for others."""
-    match = TALK.match(record["run"]["corpus"])
-    return record["made"].get("words") or (1e6 * float(match[1] or ALL_TALK) if match else math.nan)
-
-
-def front(results: Dict[str, Results]) -> List[figures.Picture]:
-    """The report's first plot: what rows gain over plain lin against words of training text, the paper's figures beside
-    it, or, where only one amount was tried, against the model's size; none where neither was tried."""
-    gains = []
-    for table, every, compared in results.values():
-        words = {corpus: words_of(record) for corpus, record in zip(every.corpus, every.record)}
-        rows = compared[(compared.metric == "ppl") & (compared.split == "test") & (compared.base == "lin")]
-        gains.append(percent(rows.assign(words=rows.corpus.map(words), size=rows.profile.map(SIZES), table=table.name)))
-    if not gains:
-        return []
-    rows = pandas.concat(gains)
-    by_text = rows[(rows.profile == "medium") & rows.words.notna()]
-    if by_text.words.nunique() > 1:
-        papers = pandas.concat([paper_figures(tables.load_table(name), "ppl") for name in ("table1", "table3")])
-        papers = papers[~papers.index.duplicated()].rename({"mos": "9xlin"})
-        caption = "Perplexity over plain lin's against words of training text (LSTM 2 × 256); diamonds: the paper's"
-        rows = by_text.assign(place=by_text.words).sort_values("place", kind="stable")
-        return [figures.gains(caption, rows, "words of training text", 100 * (papers / papers["lin"] - 1))]
-    rows = rows[(rows.table == "convergence") & rows["size"].notna()].assign(place=lambda rows: rows["size"])
-    rows = rows[rows.groupby("name").place.transform("nunique") > 1].sort_values("place", kind="stable")
-    caption = "Perplexity over plain lin's by the model's size (layers × units), 95 % intervals"
-    return [figures.gains(caption, rows, "LSTM")] if len(rows) else []
+    name, profile, corpus, metric, own = row.split("/", 4)
+    table, every, compared = results[name]
+    every, compared = (at(each, profile=profile, corpus=corpus, metric=metric, name=own) for each in (every, compared))
+    if every.empty:
+        raise ValueError(f"row {row!r} has no figures")
+    split = table.split if table.split in set(every.split) else every.split.iloc[0]
+    about, values, shown = METRICS.get(metric, Metric(metric)), logarithms(at(every, split=split)).value, []
+    for line in at(compared, split=split).itertuples():
+        whose = f" from {line.base}" if line.base == table.reference else ""
+        unsure = ", not tested" if math.isnan(line.adjusted) else ", not significant"
+        sure = "" if line.adjusted < LEVEL else unsure
+        shown.append(f"{interval(about, line.difference, line.low, line.high)}{whose}{sure}")
+    mean = math.exp(values.mean()) if about.relative else values.mean()
+    place = f"{name} ({corpus}, {profile}, {about.label}{'' if split == 'test' else f' ({split})'})"
+    size = f"{corpus} {profile if metric == 'bleu' else figures.SIZES.get(profile, profile)}"
+    return place, f"{own} {', '.join(shown) or f'{number(mean)} ({len(values)})'}", size, len(values)
 
 
 # output
@@ -435,20 +371,18 @@ def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
     """What the folder has results of, in the report's order; of the named ones all must.
 
     Raises:
-        ValueError: a name is unknown or has no results, or a file isn't what the scripts write.
+        ValueError: there are no results, or none of a name, or a file isn't what the scripts write.
     """
-    known = ["verdicts", *tables.names(), *MEASURES, "evidence"]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--tables: {name!r} is not known; choose from {' '.join(known)}")
     results = load_results(folder)
     chapters = [chapter(each) for each in results.values()]
     chapters += [each for name in MEASURES for each in measures(folder, name)]
+    chapters.sort(key=lambda chapter: ORDER.index(chapter.name) if chapter.name in ORDER else len(ORDER))
     claims = verdicts(folder, results)
-    chapters = claims[:1] + in_order(chapters) + claims[1:]
+    chapters = claims[:1] + chapters + claims[1:]
+    known = [chapter.name for chapter in chapters]
     for name in names:
-        if name not in [chapter.name for chapter in chapters]:
-            raise ValueError(f"{folder / name}.json has no results; bash scripts/{name}.sh makes them")
+        if name not in known:
+            raise ValueError(f"{folder} has no results of {name!r}, only of {' '.join(known) or 'nothing'}")
     if not chapters:
         raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
     return [chapter for chapter in chapters if chapter.name in names or not names]
@@ -531,8 +465,7 @@ def main() -> None:
         if args.into is not None:
             written[args.into], unmarked = put_into(args.into.read_text(encoding="utf-8"), chapters)
         if args.figure is not None:
-            [picture, *_] = [picture for chapter in chapters for part in chapter.parts for picture in part.pictures]
-            written[args.figure] = str(picture.svg("")).replace("<svg ", '<svg style="background: white" ', 1)
+            written[args.figure] = next(chapter.plot for chapter in chapters if chapter.plot)
         for path, text in written.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, text)

@@ -4,10 +4,8 @@ A record has what was ``run`` (row, corpus, profile, seed, settings), how it was
 versions, machine, seconds), its ``metrics``, the ``parts`` of the texts and the training's ``curves``.
 """
 
-import json
 import math
 import re
-from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy
@@ -42,18 +40,6 @@ METRICS = {  # in the columns' order
 SPLITS = ("test", "valid", "train")  # in the columns' order
 
 
-def load(path: Path) -> List[Record]:
-    """A file's records; none if there is no file.
-
-    Raises:
-        ValueError: it holds something else.
-    """
-    records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    if not (isinstance(records, list) and all(isinstance(record, dict) and "run" in record for record in records)):
-        raise ValueError(f"{path} holds no list of records; move it away")
-    return records
-
-
 def options(settings: Dict) -> str:
     """``--kernels lin --stock`` of ``{"kernels": "lin", "stock": True}``."""
     names = {name: "--" + name.replace("_", "-") for name in settings}
@@ -82,6 +68,11 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
         several = figures.groupby("corpus").data.transform("nunique") > 1
         figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
     return figures
+
+
+def paper_figures(table: Table, metric: str) -> pandas.Series:
+    """The paper's, by row."""
+    return pandas.Series({row.name: float(row.paper[metric]) for row in table.rows if metric in row.paper}, dtype=float)
 
 
 def logarithms(figures: pandas.DataFrame) -> pandas.DataFrame:
