@@ -7,13 +7,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
 
 LAYERS = {
-    "lin": lambda d=6, v=9: GeneralizedSoftmax(d, v),
-    "mixture": lambda d=6, v=9: GeneralizedSoftmax(d, v, "2xlin,log", kernel_params="log.gamma=learned"),
-    "untied": lambda d=6, v=9: GeneralizedSoftmax(d, v, "lin,ssg", untied=True),
-    "taylor": lambda d=6, v=9: TaylorSoftmax(d, v),
-    "spherical": lambda d=6, v=9: SphericalSoftmax(d, v),
-    "kerbs": lambda d=6, v=9: KerBSoftmax(d, v, bias=True, theta=0.5),
-    "allocation": lambda d=6, v=9: KerBSoftmax(d, v, bias=True, allocation=AllocationSettings()),
+    "lin": lambda d=6, v=9, **own: GeneralizedSoftmax(d, v, **own),
+    "mixture": lambda d=6, v=9, **own: GeneralizedSoftmax(d, v, "2xlin,log", kernel_params="log.gamma=learned", **own),
+    "untied": lambda d=6, v=9, **own: GeneralizedSoftmax(d, v, "lin,ssg", untied=True, **own),
+    "taylor": lambda d=6, v=9, **own: TaylorSoftmax(d, v, **own),
+    "spherical": lambda d=6, v=9, **own: SphericalSoftmax(d, v, **own),
+    "kerbs": lambda d=6, v=9, **own: KerBSoftmax(d, v, bias=True, theta=0.5, **own),
+    "allocation": lambda d=6, v=9, **own: KerBSoftmax(d, v, bias=True, allocation=AllocationSettings(), **own),
 }
 
 

@@ -2,8 +2,10 @@
 
 import math
 
+import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq_commands import logged
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401  (as --user-dir does)
 
@@ -42,3 +44,12 @@ def loss_of(model, task):
 def scores(model, batch):
     with torch.no_grad():
         return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
+
+
+def figures(trained, model, task):
+    """Training's log lines and validation's last one; the loss falls, and the saved model has the logged perplexity."""
+    epochs, valid = logged(trained.result, "train"), logged(trained.result, "valid")[-1]
+    assert epochs[-1]["loss"] < epochs[0]["loss"] < 8
+    assert valid["ppl"] == pytest.approx(2 ** valid["nll_loss"], rel=2e-3)  # logged to 3 decimals
+    assert valid["nll_loss"] == pytest.approx(loss_of(model, task), abs=2e-3)
+    return epochs, valid

@@ -2,13 +2,11 @@
 
 import json
 import math
-import sys
 
 import pytest
 import torch
 from fairseq_commands import script
 
-from fairseq_kernels.analysis import kernel_graphs
 from fairseq_kernels.analysis.kernel_graphs import graph, graphs
 from fairseq_kernels.kernels.spec import build_kernels
 
@@ -60,16 +58,3 @@ def test_the_command(tmp_path):
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("bash scripts/figure1.sh --out ") and record["provenance"]["versions"]["torch"]
     assert record["gradient_by"] == "distance" and record["graphs"] == graphs("rbf,log", "rbf.gamma=0.1", 2.0)
-
-
-WRONG = [(("--kernels", "rbf,lin"), "lin"), (("--kernel-params", "log.q=2"), "log.q")]
-
-
-@pytest.mark.parametrize("arguments, said", WRONG)
-def test_mistakes(arguments, said, monkeypatch, tmp_path):
-    """Kernels that are no function of the distance alone, unknown hyper-parameters."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["figure1.sh", *arguments])
-    with pytest.raises(SystemExit, match=said):
-        kernel_graphs.main()
-    assert not list(tmp_path.iterdir())

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 import torch
-from fairseq_commands import fairseq, lm_training
 from trained_models import load
 
 from fairseq_kernels.analysis import linear_weight as module
@@ -71,14 +70,6 @@ def test_by_position(actual, expected):
         assert rows[str(place)]["mean"] == pytest.approx(mean(totals), rel=1e-5)
 
 
-def test_long_lines_are_pooled(monkeypatch, lm_data, mixture_lm, expected):
-    monkeypatch.setattr(module, "LAST_POSITION", 3)
-    monkeypatch.setattr(module, "CHUNK", 7)
-    row = linear_weight(lm_data, mixture_lm.last)["by_position"][-1]
-    totals = [pi[0] + pi[1] for position, _, pi in expected if position >= 3]
-    assert row == {"of": "3+", "words": len(totals), "mean": pytest.approx(mean(totals), rel=1e-5)}
-
-
 def test_by_rank(actual, expected):
     assert [row["of"] for row in actual["by_rank"]] == ["1-10", "11-24"]
     for row, frequent in zip(actual["by_rank"], (True, False)):
@@ -92,7 +83,6 @@ def test_plot(tmp_path, actual):
     assert (tmp_path / "weights.svg").stat().st_size > 0
 
 
-def test_no_mixture_with_lin(lm_data, tmp_path):
-    fairseq(*lm_training(lm_data, tmp_path, "--kernels", "log,pow", "--max-update", 2))
+def test_no_mixture_with_lin(lm_data, transformer_lm):
     with pytest.raises(SystemExit, match="no mixture with lin"):
-        linear_weight(lm_data, tmp_path / "checkpoint_last.pt")
+        linear_weight(lm_data, transformer_lm.last)

@@ -13,7 +13,6 @@ def test_blocks_of_the_training_s_length(lm_data, tmp_path):
     """As evaluate_lm.sh reads, whatever an LSTM could take."""
     fairseq(*lm_training(lm_data, tmp_path, "--kernels", "lin", "--tokens-per-sample", 5, "--max-update", 2))
     short = read(tmp_path / "checkpoint_last.pt", lm_data).features
-    fairseq(*lm_training(lm_data, tmp_path / "long", "--kernels", "lin", "--max-update", 2))
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     state["cfg"]["task"]["tokens_per_sample"] = 12
     torch.save(state, tmp_path / "long.pt")

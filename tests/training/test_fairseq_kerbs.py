@@ -5,22 +5,14 @@ import sys
 
 import pytest
 import torch
-from fairseq_commands import (
-    awaited,
-    later,
-    lm_training,
-    logged,
-    mt_training,
-    script,
-)
-from trained_models import batches, load, loss_of, parameters, scores
+from fairseq_commands import awaited, later, lm_training, logged, mt_training, script
+from trained_models import batches, figures, load, parameters, scores
 
 from fairseq_kernels.analysis import kerbs_senses
 
 KERBS = ("--output-layer", "kerbs", "--kerbs-reallocate-every", 4, "--kerbs-share", 0.1, "--kerbs-rate", 0.2)
 TRANSLATION = "kernel_transformer_iwslt_de_en"
 MODELS = {
-    "lstm": ("kernel_lstm_lm",),
     "prior": ("kernel_lstm_lm_swb", "--kerbs-input", "prior", "--output-bias", "prior"),
     "posterior": ("kernel_lstm_lm", "--kerbs-input", "posterior", "--kerbs-kernel", "positive", "--senses", 60),
     "transformer": ("kernel_transformer_lm", "--kerbs-kernel", "none", "--label-smoothing", 0.1),
@@ -55,25 +47,18 @@ def models(*names):
 
 @models()
 def test_training(model):
-    """The loss falls, senses move, and the log says so."""
+    """It learns, senses move, and the log says so."""
     name, trained = model
-    lines = logged(trained.result, "train_inner")
-    assert lines[-1]["loss"] < lines[0]["loss"] - 0.03
-    assert lines[-1]["senses_moved"] > 0
-    assert ("mean_theta" in lines[-1]) == (name != "transformer")
+    lm, task = load(trained.folder)
+    figures(trained, lm, task)
+    line = logged(trained.result, "train_inner")[-1]
+    assert line["senses_moved"] > 0 and ("mean_theta" in line) == (name != "transformer")
     assert "update 4: moved" in trained.result.text
     state = parameters(trained.folder)
     home = state["decoder.output_projection.sense_word"]
     assert not torch.equal(home, torch.arange(len(home)) % (1 + int(home.max())))
-
-
-@models("lstm", "prior", "posterior", "transformer")
-def test_the_logged_loss_is_that_of_the_distribution(model):
-    name, trained = model
-    lm, task = load(trained.folder)
-    assert logged(trained.result, "valid")[-1]["nll_loss"] == pytest.approx(loss_of(lm, task), abs=2e-3)
-    for batch in batches(task)[:1]:
-        torch.testing.assert_close(scores(lm, batch).exp().sum(-1), torch.ones(batch["target"].shape))
+    batch = batches(task)[0]
+    torch.testing.assert_close(scores(lm, batch).exp().sum(-1), torch.ones(batch["target"].shape))
 
 
 @models("posterior", "prior")
@@ -110,7 +95,7 @@ def test_the_posterior_embeds_by_equation_6(trainings):
     assert lm.decoder.embed_tokens(words, 300 * context.half()).isfinite().all()
 
 
-@models("lstm")
+@models("prior")
 def test_what_it_learned(model, lm_data, tmp_path):
     """scripts/kerbs_senses.sh: a table, its JSON and a plot."""
     _, trained = model
@@ -135,20 +120,11 @@ def test_what_it_learned(model, lm_data, tmp_path):
     assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
 
 
-@models("lstm")
-def test_senses_of_wrong_files(model, lm_data, tmp_path, monkeypatch, capsys):
-    """A broken model, a count, and a folder: a line each, and no senses."""
+@models("prior")
+def test_senses_of_wrong_words(model, lm_data, monkeypatch, capsys):
     _, trained = model
-    state = torch.load(trained.last, weights_only=True)
-    state["model"]["decoder.output_projection.theta"][3] = float("nan")
-    torch.save(state, tmp_path / "nan.pt")
-    for arguments, said in (
-        ((lm_data, tmp_path / "nan.pt"), "nan.pt has parameters that are no numbers"),
-        ((lm_data, trained.last, "--words", "w1", "nowhere"), "nowhere: not in the dictionary"),
-        ((lm_data, trained.last, "--number", 0), "--number: '0' is not a whole number from 1 to"),
-        ((lm_data, tmp_path), f"checkpoint {tmp_path} can't be read (Is a directory)"),
-    ):
-        monkeypatch.setattr(sys, "argv", ["kerbs_senses", *map(str, arguments)])
+    for arguments, said in ((("--words", "w1", "nowhere"), "nowhere"), (("--number", 0), "--number: '0'")):
+        monkeypatch.setattr(sys, "argv", ["kerbs_senses", *map(str, (lm_data, trained.last, *arguments))])
         with pytest.raises(SystemExit) as end:
             kerbs_senses.main()
         out, err = capsys.readouterr()
@@ -163,5 +139,3 @@ def test_words_of_the_target_language(given, monkeypatch, tmp_path):
     (tmp_path / "train.en-de.en.bin").touch()
     monkeypatch.setattr(kerbs_senses, "load", lambda checkpoint: {"cfg": {"task": {"target_lang": given}}})
     assert kerbs_senses.dictionary(tmp_path / "checkpoint_best.pt", tmp_path, 5).symbols[-1] == "de"
-
-

@@ -6,22 +6,8 @@ import socket
 import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.criterions.cross_entropy import CrossEntropyCriterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq.distributed import ModuleProxyWrapper
-from fairseq_commands import (
-    LM_TASK,
-    SIZES,
-    USER_DIR,
-    fairseq,
-    later,
-    lm_training,
-    logged,
-    start,
-    succeeded,
-)
-from torch import distributed
+from fairseq_commands import LM_TASK, SIZES, USER_DIR, fairseq, lm_training, logged, start
 from trained_models import load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
@@ -41,57 +27,6 @@ def build(task, kernels, **options):
 
 
 # training and evaluation
-
-MODELS = {
-    "lstm": (
-        *("kernel_lstm_lm_swb", "--kernels", "lin,log,pow,pol,rbf,ssg,mog,hpb,wav,sig,abs"),
-        *("--label-smoothing", 0.1),
-    ),
-    "lstm shared untied": (
-        *("kernel_lstm_lm", "--kernels", "lin,2xwav", "--share-decoder-input-output-embed", "--untied-projections"),
-        *("--output-bias", "prior", "--kernel-params", "wav.a=learned,wav.scale=learned:10"),
-    ),
-    "lstm no bias, other output size": (
-        *("kernel_lstm_lm", "--kernels", "pol", "--output-bias", "false", "--decoder-out-embed-dim", 8),
-    ),
-    "transformer shared": (
-        *("kernel_transformer_lm_gpt", "--kernels", "ssg,sig", "--share-decoder-input-output-embed"),
-        *("--output-bias", "prior", "--kernel-params", "ssg.floor=learned", "--pi-variance-weight", 1),
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def trainings(lm_data, tmp_path_factory):
-    """One of each of MODELS, queued."""
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        name: (folder / name, later(*lm_training(lm_data, folder / name, *options, arch=arch)))
-        for name, (arch, *options) in MODELS.items()
-    }
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_train(model, trainings):
-    """The loss falls, and the saved model has the perplexity that was logged."""
-    folder, queued = trainings[model]
-    result, options = succeeded(queued.result()), MODELS[model]
-    epochs, valid = logged(result, "train"), logged(result, "valid")[-1]
-    assert epochs[-1]["nll_loss"] < epochs[0]["nll_loss"] < 6
-    assert valid["ppl"] == pytest.approx(2 ** valid["nll_loss"], rel=2e-3)  # logged to 3 decimals
-    assert (valid["loss"] > valid["nll_loss"]) == ("--label-smoothing" in options or "--pi-variance-weight" in options)
-    assert any(key.startswith("pi_") for key in valid) == ("," in options[2])  # mixtures only
-    assert loss_of(*load(folder)) == pytest.approx(valid["nll_loss"], abs=1e-3)
-
-
-@pytest.mark.parametrize("model", ["mixture_lm", "transformer_lm"])
-def test_eval_lm(model, lm_data, request):
-    """fairseq-eval-lm finds the perplexity that training logged."""
-    trained = request.getfixturevalue(model)
-    options = ("--gen-subset", "valid", *LM_TASK[2:], "--batch-size", 8)
-    result = fairseq("eval_lm", lm_data, "--path", trained.last, *options)
-    actual = float(result.out.split("Loss (base 2): ")[1].split(",")[0])
-    assert actual == pytest.approx(logged(trained.result, "valid")[-1]["nll_loss"], abs=1e-3)
 
 
 def test_eval_lm_in_longer_blocks(mixture_lm, lm_data):
@@ -123,43 +58,16 @@ def test_training_log(mixture_lm):
         assert 0 < line["pi_variance"] < 2 / 9  # the most for three weights
 
 
-def test_stock_criterion_validates_the_present_parameters(lm_data, tmp_path):
-    """Trained by stock cross_entropy, whose validation decodes: the logged loss is that of the epoch's checkpoint."""
+def test_a_criterion_of_fairseq_s(mixture_lm, lm_data, tmp_path):
+    """Its validation decodes: the logged loss is that of the epoch's checkpoint. It saves no memory, which is said."""
     result = fairseq(*lm_training(lm_data, tmp_path, "--kernels", "log", criterion="cross_entropy"))
     valid = logged(result, "valid")
     assert len(valid) >= 2
     assert valid[-1]["loss"] == pytest.approx(loss_of(*load(tmp_path)), abs=1e-3)
+    assert result.text.count("no memory is saved") == 1 and "no memory is saved" not in mixture_lm.result.text
 
 
 # the criterion
-
-
-@pytest.mark.parametrize("trained", [True, False], ids=["mixture", "single"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_stock_criterions_give_the_same_loss(trained, smoothing, mixture_lm):
-    """cross_entropy and label_smoothed_cross_entropy, on the same model: loss, gradients and logs."""
-    model, task = load(mixture_lm.folder)
-    model = model if trained else build(task, "log")
-    batch = padded_batch(task)
-    stock = (
-        LabelSmoothedCrossEntropyCriterion(task, False, smoothing) if smoothing else CrossEntropyCriterion(task, False)
-    )
-    results = []
-    for criterion in (KernelMixtureCrossEntropy(task, False, smoothing, 0.0), stock):
-        loss, sample_size, log = criterion(model.train(), batch)
-        results.append((loss, sample_size, torch.autograd.grad(loss, list(model.parameters())), log))
-        with torch.no_grad():
-            torch.testing.assert_close(criterion(model.eval(), batch)[0], loss.detach(), rtol=1e-5, atol=0)
-    (ours, size, gradients, log), (plain, stock_size, stock_gradients, stock_log) = results
-    assert size == stock_size and log["ntokens"] == stock_log["ntokens"]
-    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=0)  # float32, summed over some 100 tokens
-    torch.testing.assert_close(gradients, stock_gradients, rtol=1e-3, atol=1e-4)
-    if smoothing:
-        torch.testing.assert_close(log["nll_loss"], stock_log["nll_loss"], rtol=1e-5, atol=0)
-    each, _, _ = KernelMixtureCrossEntropy(task, False, smoothing, 0.0)(model, batch, reduce=False)
-    assert each.shape == (batch["target"].numel(),)
-    torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
-    assert each.view_as(batch["target"])[batch["target"].eq(task.target_dictionary.pad())].eq(0).all()
 
 
 def test_variance_of_the_mixture_weights(mixture_lm):
@@ -182,23 +90,7 @@ def test_variance_of_the_mixture_weights(mixture_lm):
     assert tokens == log["ntokens"]
 
 
-# checkpoints
-
-
-# stock models' checkpoints
-
-
-def test_stock_lstm_weights_load_into_a_mixture(stock_lm):
-    """The LSTM and the projection matrix; the maps of the mixture start anew."""
-    stock, task = load(stock_lm.folder)
-    ours = build(task, "lin,log", output_bias="false").eval()
-    ours.load_state_dict(parameters(stock_lm.folder))
-    tokens = padded_batch(task)["net_input"]["src_tokens"]
-    with torch.no_grad():
-        stock.decoder.fc_out = torch.nn.Identity()
-        expected = stock.decoder(tokens)[0]
-        torch.testing.assert_close(ours.decoder.extract_features(tokens)[0], expected, rtol=1e-5, atol=1e-5)
-    assert ours.decoder.output_projection.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
+# other checkpoints
 
 
 def test_stock_lstm_that_shares_its_embeddings(stock_lm):
@@ -224,13 +116,6 @@ def test_embeddings_shared_unlike_the_checkpoint_s(stock_lm, caplog):
     assert "its output's are taken for both" in caplog.text
 
 
-def test_senses_dont_go_on_from_a_stock_matrix(stock_lm, lm_data, tmp_path):
-    """They are more than its words; a finetuning would start them anew."""
-    kerbs = ("--output-layer", "kerbs", "--criterion", "kerbs_cross_entropy", "--restore-file", stock_lm.last)
-    refused = start("train", *lm_training(lm_data, tmp_path, *kerbs)[1:]).wait()
-    assert refused.code and "is another one" in refused.err, refused.text[-2000:]
-
-
 def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):
     """2xlin,log gives 2xlin its matrix and bias, C and M of other sizes start anew. Without --finetune-from-model other
     kernels refuse a checkpoint, that of a finetuning too."""
@@ -244,22 +129,6 @@ def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path
     for folder, restored in ((tmp_path, ()), (tmp_path / "other", ("--restore-file", mixture_lm.last))):
         other = start("train", *lm_training(lm_data, folder, "--kernels", "pow", *restored)[1:]).wait()
         assert other.code and "by --finetune-from-model a training may begin" in other.err, other.text[-2000:]
-
-
-def test_kerbs_and_other_layers_start_from_each_other(mixture_lm, lm_data, tmp_path):
-    """The LSTM is taken; senses are more than words, so the matrix starts anew. No averages are said to be taken."""
-    begin = ("--max-update", 1, "--lr", 0)
-    kerbs = ("--output-layer", "kerbs", "--criterion", "kerbs_cross_entropy", "--kerbs-reallocate-every", 4)
-    there = fairseq(*lm_training(lm_data, tmp_path / "kerbs", *kerbs, *begin, "--finetune-from-model", mixture_lm.last))
-    back = fairseq(*lm_training(lm_data, tmp_path / "lin", "--kernels", "lin", *begin,
-                                "--finetune-from-model", tmp_path / "kerbs" / "checkpoint_last.pt"))  # fmt: skip
-    for result, start_values in ((there, "allocation.usage"), (back, "weight")):
-        [line] = [line for line in result.text.splitlines() if "output layer: from the checkpoint" in line]
-        taken, anew, _ = line.split("; ")
-        assert "weight" not in taken and "allocation" not in taken and start_values in anew
-    folders = (mixture_lm.folder, tmp_path / "kerbs", tmp_path / "lin")
-    lstm = [parameters(folder)["decoder.lstm.weight_ih_l0"] for folder in folders]
-    assert lstm[0].equal(lstm[1]) and lstm[0].equal(lstm[2])
 
 
 # decoding
@@ -300,23 +169,22 @@ def test_from_pretrained(mixture_lm, lm_data):
     assert continued.startswith("w1 w2")
 
 
+def test_retained_dropout_is_between_the_layers_too(mixture_lm):
+    """--retain-dropout, with which fairseq-generate samples from models."""
+    _, task = load(mixture_lm.folder)
+    batch = padded_batch(task)["net_input"]
+    for retained in (False, True):
+        model = build(task, "lin").eval()
+        model.decoder.lstm.dropout = 0.5
+        model.make_generation_fast_(retain_dropout=retained)
+        assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
+
+
 # fairseq-hydra-train
 
 
-@pytest.mark.parametrize("model", ["kernel_lstm_lm", "kernel_transformer_lm"])
-def test_hydra_train(model, lm_data, tmp_path):
+def test_hydra_train(lm_data, tmp_path):
     """From one YAML; the same options as flags give the same losses."""
-    sizes = {
-        "kernel_lstm_lm": {"decoder_hidden_size": 16, "decoder_out_embed_dim": 16},
-        "kernel_transformer_lm": {
-            "decoder_input_dim": 16,
-            "decoder_output_dim": 16,
-            "decoder_ffn_embed_dim": 16,
-            "decoder_attention_heads": 2,
-        },  # fmt: skip
-    }[model]
-    sizes |= {"decoder_embed_dim": 16, "decoder_layers": 2, "dropout": 0.0}
-    lines = "\n".join(f"  {key}: {value}" for key, value in sizes.items())
     (tmp_path / "tiny.yaml").write_text(
         f"""# @package _global_
 common: {{user_dir: {USER_DIR}, cpu: true, seed: 3, log_format: json, log_interval: 5}}
@@ -328,23 +196,26 @@ optimizer: {{_name: adam}}
 lr_scheduler: {{_name: fixed}}
 optimization: {{max_update: 20, lr: [0.01]}}
 model:
-  _name: {model}
+  _name: kernel_lstm_lm
+  decoder_embed_dim: 16
+  decoder_hidden_size: 16
+  decoder_out_embed_dim: 16
+  decoder_layers: 2
+  dropout: 0.0
   kernels: lin,rbf
   kernel_params: "rbf.gamma=learned"
   output_bias: prior
   untied_projections: true
-{lines}
 """
     )
     by_yaml = fairseq("hydra_train", "--config-dir", tmp_path, "--config-name", "tiny", cwd=tmp_path)
     ours = [line["loss"] for line in logged(by_yaml, "valid")]
     assert len(ours) >= 2 and ours[-1] < ours[0]
     assert parameters(tmp_path / "hydra")["decoder.output_projection.untied_weights.0"].shape == (24, 16)
-    if model == "kernel_lstm_lm":
-        flags = ("--kernels", "lin,rbf", "--kernel-params", "rbf.gamma=learned", "--output-bias", "prior")
-        flags = (*flags, "--untied-projections", "--pi-variance-weight", 0.1, "--label-smoothing", 0.05)
-        by_flags = fairseq(*lm_training(lm_data, tmp_path / "flags", *flags, arch=model))
-        assert ours == [line["loss"] for line in logged(by_flags, "valid")]
+    flags = ("--kernels", "lin,rbf", "--kernel-params", "rbf.gamma=learned", "--output-bias", "prior")
+    flags = (*flags, "--untied-projections", "--pi-variance-weight", 0.1, "--label-smoothing", 0.05)
+    by_flags = fairseq(*lm_training(lm_data, tmp_path / "flags", *flags, arch="kernel_lstm_lm"))
+    assert ours == [line["loss"] for line in logged(by_flags, "valid")]
 
 
 # several processes
@@ -372,18 +243,14 @@ def one_process(lm_data, tmp_path_factory):
     return folder, fairseq("train", lm_data, *TWO_PROCESSES, "--update-freq", 2, "--save-dir", folder)
 
 
-@pytest.mark.parametrize("started", ["by fairseq", "by hand", "by torchrun"])
+@pytest.mark.parametrize("started", ["by fairseq", "by torchrun"])
 def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
     """Gradients of two processes with a batch each are those of one process on both batches."""
-    options, port = (lm_data, *TWO_PROCESSES, "--find-unused-parameters", "--save-dir", tmp_path), free_port()
+    options = (lm_data, *TWO_PROCESSES, "--find-unused-parameters", "--save-dir", tmp_path)
     if started == "by fairseq":
         processes = [start("train", *options, "--distributed-world-size", 2)]
-    elif started == "by hand":
-        address = ("--distributed-no-spawn", "--distributed-init-method", f"tcp://127.0.0.1:{port}")
-        own = [(*address, "--distributed-world-size", 2, "--distributed-rank", rank) for rank in (0, 1)]
-        processes = [start("train", *options, *each) for each in own]
     else:
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
         processes = [start("train", *options, environment={**shared, "RANK": rank}) for rank in ("0", "1")]
     results = [process.wait() for process in processes]
     assert not any(result.code for result in results), [result.text[-2000:] for result in results]
@@ -407,33 +274,3 @@ def test_two_processes_go_on(lm_data, tmp_path):
     assert len(losses) == 2 and losses[1] < losses[0]
     last = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     assert last["extra_state"]["train_iterator"]["epoch"] == 4
-
-
-def test_retained_dropout_is_between_the_layers_too(mixture_lm):
-    """--retain-dropout, with which fairseq-generate samples from models."""
-    _, task = load(mixture_lm.folder)
-    batch = padded_batch(task)["net_input"]
-    for retained in (False, True):
-        model = build(task, "lin").eval()
-        model.decoder.lstm.dropout = 0.5
-        model.make_generation_fast_(retain_dropout=retained)
-        assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
-
-
-def test_torch_s_own_wrapper_with_unused_parameters(mixture_lm):
-    """Under DistributedDataParallel(find_unused_parameters=True) the loss is computed where it looks."""
-    model, task = load(mixture_lm.folder)
-    batch = padded_batch(task)
-    criterion = KernelMixtureCrossEntropy(task, False, 0.1, 0.5)
-    expected = torch.autograd.grad(criterion(model.train(), batch)[0], list(model.parameters()))
-    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
-    try:
-        wrapped = ModuleProxyWrapper(
-            torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
-        )
-        for _ in range(2):
-            model.zero_grad()
-            criterion(wrapped, batch)[0].backward()
-            torch.testing.assert_close([p.grad for p in model.parameters()], list(expected))
-    finally:
-        distributed.destroy_process_group()
