@@ -18,7 +18,6 @@ from fairseq_kernels.analysis.disambiguation import (
     frequent_words,
     gain_beyond_random,
     questions,
-    report,
     shuffled,
 )
 from fairseq_kernels.analysis.reading import Reading, read
@@ -223,17 +222,6 @@ def test_differences(record, lm_data, checkpoints):
     numbers = {winner: alone["number"] for winner, alone in mix["alone_right"].items()}
     assert (numbers["mix"] - numbers["lin"]) / record["positions"] == pytest.approx(mix["accuracy"] - lin["accuracy"])
     assert sum(numbers.values()) > 0
-
-
-def test_report(record):
-    text, mix = report(record), record["models"]["mix"]
-    row = next(line for line in text.splitlines() if line.startswith("| mix |"))
-    assert f"| {mix['perplexity']:.2f} | {100 * mix['accuracy']:.2f} |" in row
-    assert f"{100 * mix['gain_beyond_random']['mean']:+.2f} [" in row
-    for winner, loser in (("mix", "lin"), ("lin", "mix")):
-        assert f"{winner} right, {loser} wrong: {mix['alone_right'][winner]['number']} times." in text
-    examples = [example for alone in mix["alone_right"].values() for example in alone["examples"]]
-    assert text.count("| Ground Truth |") == len(examples) > 0
 
 
 def test_a_mixture_s_vectors_make_no_clusters(lm_data, mixture_lm):

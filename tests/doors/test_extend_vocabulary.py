@@ -2,17 +2,11 @@
 
 import sys
 
-import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq_commands import fairseq, lm_training
 
 from fairseq_kernels import extend_vocabulary
-
-
-def command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["extend_vocabulary", *map(str, arguments)])
-    extend_vocabulary.main()
 
 
 def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, monkeypatch, capsys):
@@ -22,7 +16,9 @@ def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, 
     new.write_text("\n".join(["fresh 9", *lines[1:], lines[0], "other 3"]) + "\n")
     (tmp_path / "vectors").write_text("fresh " + " ".join(map(str, range(16))) + "\n")
     out = tmp_path / "extended.pt"
-    command(monkeypatch, mixture_lm.last, old, new, out, "--vectors", tmp_path / "vectors")
+    words = ["extend_vocabulary", mixture_lm.last, old, new, out, "--vectors", tmp_path / "vectors"]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    extend_vocabulary.main()
     assert f"--finetune-from-model {out}" in capsys.readouterr().out
 
     before, after = (torch.load(path, weights_only=True)["model"] for path in (mixture_lm.last, out))
@@ -45,10 +41,3 @@ def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, 
     assert len(result["decoder.embed_tokens.weight"]) == len(others)
     recurrent = "decoder.lstm.weight_hh_l0"
     torch.testing.assert_close(result[recurrent], before[recurrent], atol=0.1, rtol=0)  # not trained anew
-
-
-def test_a_dictionary_of_another_training_is_refused(lm_data, mixture_lm, tmp_path, monkeypatch):
-    wrong = tmp_path / "wrong.txt"
-    wrong.write_text("a 1\n")
-    with pytest.raises(SystemExit, match="the checkpoint 24"):
-        command(monkeypatch, mixture_lm.last, wrong, lm_data / "dict.txt", tmp_path / "out.pt")

@@ -202,8 +202,6 @@ def test_verdicts(results, tmp_path):
     for new, problem in {
         ("  reason: all were tried.\n", ""): "verdicts.yaml: 'reason'",
         ("ppl/mog", "ppl/pol"): "row 'toy/cpu/swb/ppl/pol' has no figures",
-        ("toy/cpu/swb/ppl/mog", "mog"): "verdicts.yaml: not enough values",
-        (CLAIM, "- ["): "expected the node content",
     }.items():
         (tmp_path / "verdicts.yaml").write_text(CLAIM.replace(*new))
         with pytest.raises(ValueError, match=re.escape(problem)):
@@ -329,13 +327,6 @@ def test_program(monkeypatch, capsys, results, tmp_path):
     chosen = ("--tables", "other", "--markdown", tmp_path / "new" / "a.md", "--html", tmp_path / "new" / "a.html")
     run(monkeypatch, "--results", tmp_path, *chosen)
     assert (tmp_path / "new" / "a.md").read_text() == markdown(chapters[:1])
-    for arguments, parts in {
-        ("--results", tmp_path / "none"): ["none", "no results", "table1.sh"],
-        ("--results", tmp_path, "--tables", "table9"): ["'table9'", "other toy"],
-    }.items():
-        with pytest.raises(SystemExit) as ended:
-            run(monkeypatch, *arguments)
-        assert all(part in ended.value.code for part in parts)
 
 
 def test_published_records_are_as_the_report_reads_them():

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +17,7 @@ from table_commands import SHORT, call, environment
 from fairseq_kernels.analysis import word_similarity
 from fairseq_kernels.analysis.top10_error import top10_error
 from fairseq_kernels.experiments import cli, tables
-from fairseq_kernels.experiments import run as run_module
 from fairseq_kernels.experiments.corpus import Corpus
-from fairseq_kernels.experiments.run import USER_DIR
 from fairseq_kernels.experiments.tables import ROOT
 from fairseq_kernels.whole_files import read_records
 
@@ -242,11 +239,3 @@ def test_bleu_is_fairseq_s(translation):
     if all(matches):
         precision = math.prod(found / all_ for found, all_ in zip(matches, possible)) ** 0.25
         assert 100 * precision * min(1, math.exp(1 - reference / ours)) == pytest.approx(tokenised["value"], abs=0.02)
-
-
-def test_evaluation_of_a_translation_without_target(translation, tmp_path):
-    data, _ = translation
-    other = shutil.copytree(data, tmp_path / "toymt")
-    (other / "test.ref.en").unlink()
-    with pytest.raises(ValueError, match="no reference .*test.ref.en; subsets with one: none"):
-        run_module.bleu(Corpus.at(other), [Path("a.pt")], "test", tmp_path / "test", USER_DIR)

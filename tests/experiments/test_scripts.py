@@ -1,15 +1,9 @@
 """scripts/train_lm.sh, train_mt.sh, evaluate_lm.sh and evaluate_mt.sh: one training and its evaluation by hand."""
 
-import math
-import os
 import re
 import shlex
-import signal
-import subprocess
-import sys
 
 import pytest
-import torch
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_commands import USER_DIR, script
 from table_commands import SMALL
@@ -82,21 +76,6 @@ def test_the_same_command_again(trained):
     assert code == 0 and "resumes after 4 updates from " in out and "after 6 updates" in out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_training(number, lm_data, tmp_path):
-    command = ["bash", ROOT / "scripts" / "train_lm.sh", lm_data, "--profile", "cpu", "--log-interval", "1"]
-    command += ["--save-dir", tmp_path / "a", "--max-update", "1000000"]
-    environment = {**os.environ, "PYTHON_BIN": sys.executable}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    training = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
-    while "update " not in training.stdout.readline():
-        assert training.poll() is None
-    training.send_signal(number)
-    _, err = training.communicate()
-    assert training.returncode == 1
-    assert err == "train_lm.sh: interrupted; the same command goes on where it stopped\n"
-
-
 def test_all_words_are_evaluated(lm_data, tmp_path):
     """Of a transformer that takes shorter blocks than the evaluation's: in its own; longer ones are refused."""
     small = ["--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-attention-heads", 2, "--max-update", 2]
@@ -111,17 +90,10 @@ def test_all_words_are_evaluated(lm_data, tmp_path):
     assert code == 1 and not out and "Traceback" not in err
 
 
-def test_a_broken_model_is_no_success(trained, lm_data, tmp_path):
+def test_a_diverged_training_is_no_success(lm_data, tmp_path):
     diverging = ["--profile", "cpu", "--lr", 1e30, "--clip-norm", 0, "--max-update", 2]
     code, out, err = script("train_lm", lm_data, *diverging, "--save-dir", tmp_path)
     assert code == 1 and "diverged" in err and "lower --lr" in err, out + err
-    state = torch.load(trained[0] / "checkpoint_best.pt", weights_only=True)
-    for value in state["model"].values():
-        if value.is_floating_point():
-            value.fill_(math.nan)
-    torch.save(state, tmp_path / "nan.pt")
-    code, out, err = script("evaluate_lm", lm_data, tmp_path / "nan.pt")
-    assert code > 0 and not out and "diverged" in err
 
 
 @pytest.mark.parametrize(
@@ -129,29 +101,18 @@ def test_a_broken_model_is_no_success(trained, lm_data, tmp_path):
     [
         ("train_lm {lm} --kernles lin --save-dir {tmp}/a", ["--kernles", "did you mean --kernels?"]),
         ("train_lm {lm} --kernels lni --save-dir {tmp}/a", ["lni", "did you mean lin?"]),
-        ("train_lm {lm} --optimizer adm --save-dir {tmp}/a", ["'adm'", "did you mean adam?"]),
-        ("train_lm {lm} --kernel-params log.q=2 --save-dir {tmp}/a", ["log.q"]),
         ("train_lm {lm} --profile gpu --save-dir {tmp}/a", ["gpu", "medium"]),
-        ("train_lm {lm} --max-updat 5 --dry-run --save-dir {tmp}/a", ["did you mean --max-upd"]),
         ("train_lm {lm} --profile cpu", ["--save-dir; usage: bash scripts/train_lm.sh DATA"]),
         ("train_lm {lm} --save-dri {tmp}/a", ["train_lm.sh: error: unknown option --save-dri; did you"]),
-        ("train_lm {lm} --save-dir {tmp}/a -- --lr 1", ["-- is for tables"]),
-        ("train_lm {lm} --save-dir ''", ["--save-dir", "is empty"]),
-        ("train_lm {lm} --save-dir {tmp}/a:b", ["--save-dir", "has :, which fairseq takes for several"]),
-        ("train_lm {lm} --save-dir /dev/null/a", ["/dev/null/a"]),
-        ("train_lm {lm} --user-dir {tmp}/none --save-dir {tmp}/a", ["none"]),
         ("train_lm {tmp}/nowhere --save-dir {tmp}/a", ["nowhere", "data-prep"]),
         ("train_lm {mt} --save-dir {tmp}/a", ["parallel text", "train_mt.sh"]),
-        ("train_lm --kernels lin {lm} --save-dir {tmp}/a", ["lin is not found; give DATA first"]),
         ("evaluate_lm {lm} {tmp}/none.pt", ["none.pt", "not found"]),
         ("evaluate_lm {lm} {tmp}/text.pt:{tmp}/none.pt", ["ensembles, separated by :, are for translation"]),
-        ("evaluate_lm {lm} {tmp}/text.pt", ["text.pt is damaged, or no checkpoint"]),
         ("evaluate_lm {lm} {tmp}/text.pt --gen-subset tset", ["'tset'", "test, train, valid"]),
         ("evaluate_mt {mt} {tmp}/text.pt", ["no reference ", "test.ref.en; subsets with one: none"]),
         ("table tabel1 {lm}", ["'tabel1'", "table1"]),
         ("table table1 {lm} --row lin", ["table1.sh: error: unknown option --row; did you mean --rows?"]),
         ("grid_search {lm} --kernel lin", ["'search_lin'", "search_log"]),
-        ("grid_search {lm}", ["give --kernel"]),
     ],
 )
 def test_one_clear_line(line, said, lm_data, mt_data, tmp_path):
@@ -160,14 +121,3 @@ def test_one_clear_line(line, said, lm_data, mt_data, tmp_path):
     code, out, err = script(*shlex.split(line.format(**places)))
     last = err.strip().splitlines()[-1]
     assert code > 0 and "Traceback" not in err and all(part in last for part in said), out + err
-
-
-def test_a_python_that_lacks_something(lm_data, tmp_path):
-    bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    bare.chmod(0o755)
-    for name, further in {"train_lm": "", "table1": " snakemake"}.items():
-        code, out, err = script(name, lm_data, PYTHON_BIN=str(bare))
-        assert code == 2 and f"{bare} has no fairseq torch{further}: run scripts/setup.sh" in err and not out
-    code, out, err = script("train_lm", lm_data, "--save-dir", tmp_path / "new", OMP_NUM_THREADS="abc")
-    assert code == 2 and "OMP_NUM_THREADS=abc is not allowed" in err and not (tmp_path / "new").exists()

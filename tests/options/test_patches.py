@@ -150,11 +150,10 @@ def test_a_damaged_checkpoint_is_passed_over(mixture_lm, monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match="refused: it holds pathlib"):
         checkpoint.newest(folder)
     last.write_bytes(whole)
-    for error in (MemoryError(), RuntimeError("can't allocate memory: you tried"), OSError(errno.EMFILE, "Too many")):
-        monkeypatch.setattr(torch, "load", mock.Mock(side_effect=error))
-        with pytest.raises(SystemExit, match="can't be read") as end:
-            checkpoint.newest(folder)
-        assert not isinstance(end.value, checkpoint.Damaged)
+    monkeypatch.setattr(torch, "load", mock.Mock(side_effect=OSError(errno.EMFILE, "Too many")))
+    with pytest.raises(SystemExit, match="can't be read") as end:
+        checkpoint.newest(folder)
+    assert not isinstance(end.value, checkpoint.Damaged)
 
 
 def test_nothing_of_an_earlier_training_counts(mixture_lm):
@@ -170,8 +169,8 @@ def test_nothing_of_an_earlier_training_counts(mixture_lm):
     assert not hasattr(checkpoint_utils.save_checkpoint, "best") and not vars(should_stop_early)
 
 
-def test_a_full_disk_and_an_interruption(tmp_path):
-    """Leave the older file and no part of the newer; torch has an error of its own for both."""
+def test_a_full_disk(tmp_path):
+    """Leaves the older file and no part of the newer."""
     (tmp_path / "checkpoint_last.pt").write_text("older")
 
     def fill(file):
@@ -180,7 +179,4 @@ def test_a_full_disk_and_an_interruption(tmp_path):
 
     with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .*No space left"):
         checkpoint.write(str(tmp_path / "checkpoint_last.pt"), fill)
-    interrupted = Namespace(write=mock.Mock(side_effect=KeyboardInterrupt), flush=lambda: None)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.write(str(tmp_path / "checkpoint_last.pt"), lambda file: torch.save([torch.ones(2)], interrupted))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]

@@ -18,8 +18,14 @@ TINY = {
 PROFILES = sorted(path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))
 
 
+@pytest.fixture(scope="module")
+def configs():
+    """What the commands at the profiles' heads call."""
+    return fairseq("kernels", "--configs").out.strip()
+
+
 @pytest.mark.parametrize("config", PROFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_profile_trains(config: Path, request, tmp_path):
+def test_profile_trains(config: Path, configs, request, tmp_path):
     """Two updates of a small model on the tests' corpus, with the command at its head."""
     kind = config.parent.name
     data = request.getfixturevalue("lm_data" if kind == "lm" else "mt_data")
@@ -29,7 +35,7 @@ def test_profile_trains(config: Path, request, tmp_path):
     own = {"common.user_dir": USER_DIR, "task.data": data, "checkpoint.save_dir": tmp_path / "checkpoints"}
     words = [f"{name}={own[name]}" if (name := word.partition("=")[0]) in own else word for word in words]
     settings, folder = words[: words.index("--config-dir")], words[words.index("--config-dir") :]
-    folder[1] = folder[1].replace("$(python -m fairseq_kernels --configs)", fairseq("kernels", "--configs").out.strip())
+    folder[1] = folder[1].replace("$(python -m fairseq_kernels --configs)", configs)
     settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *TINY[kind]]
     fairseq("hydra_train", *settings, *folder, cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()

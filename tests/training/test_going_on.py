@@ -13,7 +13,6 @@ from fairseq_kernels.checkpoint import place
 MIXTURE = ("--kernels", "lin,rbf", "--kernel-params", "rbf.gamma=learned", "--decoder-dropout-in", 0.1)
 KERBS = ("--output-layer", "kerbs", "--criterion", "kerbs_cross_entropy", "--kerbs-reallocate-every", 4)
 WAYS = {
-    "from an epoch's start": MIXTURE,
     "from the middle of an epoch": (*MIXTURE, "--save-interval-updates", 3),
     "kerbs": (*KERBS, "--kerbs-share", 0.1, "--save-interval-updates", 5),
     "fused_adamw": (*MIXTURE, "--optimizer", "fused_adamw", "--save-interval-updates", 5),

@@ -1,7 +1,7 @@
 """examples/own_layer, an output layer from outside the package, through fairseq's commands."""
 
 import torch
-from fairseq_commands import ALL_SENTENCES, LM_TASK, USER_DIR, fairseq, lm_training, logged, start
+from fairseq_commands import ALL_SENTENCES, LM_TASK, USER_DIR, fairseq, lm_training, logged
 
 OWN = ("--user-dir", USER_DIR.parent / "examples" / "own_layer")
 
@@ -17,8 +17,3 @@ def test_it_trains_with_its_own_option_and_is_evaluated(lm_data, tmp_path):
     task = ("eval_lm", lm_data, *LM_TASK, *OWN, *ALL_SENTENCES, "--path", tmp_path / "checkpoint_last.pt")
     scored = fairseq(*task, "--gen-subset", "valid")
     assert f"Loss (base 2): {logged(result, 'valid')[-1]['loss']:.3f}"[:-1] in scored.text
-
-
-def test_its_option_is_of_no_other_layer(lm_data, tmp_path):
-    result = start(*lm_training(lm_data, tmp_path, *OWN, "--coldest", 0.5)).wait()
-    assert result.code and "--coldest has no meaning with --output-layer kernels" in result.err
