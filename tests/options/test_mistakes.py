@@ -3,9 +3,6 @@
 import itertools
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -160,30 +157,6 @@ def test_commands(commands, scratch, mixture_lm):
     checkpoints = list(scratch.glob(f"*/{mixture_lm.last.name}"))
     assert len(checkpoints) == len(RESUMING) + 1
     assert all(checkpoint.read_bytes() == mixture_lm.last.read_bytes() for checkpoint in checkpoints)
-
-
-def program(*arguments) -> list:
-    """fairseq-train as a program of its own, without the tests' shortcuts."""
-    command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *arguments, "--cpu", "--user-dir", USER_DIR]
-    return [str(part) for part in command]
-
-
-def test_a_mistake_as_a_program(tmp_path):
-    _, *words = lm_training(tmp_path / "nowhere", tmp_path)
-    result = subprocess.run(program(*words), capture_output=True, text=True)
-    assert result.returncode == 1 and result.stderr.count("\n") == 1 and "nowhere" in result.stderr
-
-
-def test_an_interrupted_training(lm_data, tmp_path):
-    """Ctrl-C, which a terminal sends to every process, ends in one line."""
-    _, *words = lm_training(lm_data, tmp_path, "--max-update", 10**6, "--distributed-world-size", 2)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    training = subprocess.Popen(program(*words), **pipes)
-    while "train_inner" not in training.stdout.readline():
-        assert training.poll() is None, training.stderr.read()
-    os.killpg(training.pid, signal.SIGINT)
-    _, err = training.communicate()
-    assert training.returncode and err == "interrupted; the same command goes on from the last checkpoint\n"
 
 
 # python -m fairseq_kernels, and the commands of its packages

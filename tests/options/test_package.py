@@ -42,7 +42,6 @@ except AttributeError as error:
     "imports",
     [
         "import fairseq_kernels.fairseq_plugin, fairseq.models",
-        "import fairseq.models, fairseq_kernels",
         "from fairseq_kernels import KERNELS; import fairseq.models, fairseq_kernels.fairseq_plugin",
     ],
 )

@@ -2,10 +2,13 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
-from fairseq_commands import fairseq, later, lm_training, logged, start, succeeded
+from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, start, succeeded
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
 from fairseq_kernels.checkpoint import place
@@ -111,3 +114,16 @@ def test_nothing_is_trained_from_a_finished_training(mixture_lm, lm_data, tmp_pa
     options = ("--kernels", "2xlin,log", "--restore-file", mixture_lm.last, "--max-update", 20)
     result = start(*lm_training(lm_data, tmp_path, *options)).wait()
     assert result.code and "finished (20 updates)" in result.err and "--finetune-from-model" in result.err
+
+
+def test_ctrl_c_of_two_processes(lm_data, tmp_path):
+    """A terminal sends it to every process; there is one line."""
+    _, *words = lm_training(lm_data, tmp_path, "--max-update", 10**6, "--distributed-world-size", 2)
+    program = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *words, "--cpu", "--user-dir", USER_DIR]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    training = subprocess.Popen([*map(str, program)], **pipes)
+    while "train_inner" not in training.stdout.readline():
+        assert training.poll() is None, training.stderr.read()
+    os.killpg(training.pid, signal.SIGINT)
+    _, err = training.communicate()
+    assert training.returncode and err == "interrupted; the same command goes on from the last checkpoint\n"
