@@ -3,10 +3,12 @@
 import re
 from typing import Sequence
 
+ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "~": "&#126;"}
+
 
 def escaped(text: str) -> str:
-    """As Markdown that shows just this."""
-    return re.sub(r"([\\`*_|<>\[\]~]|&(?=#?\w+;))", r"\\\1", text)
+    """As Markdown that shows just this, by GitHub and by MkDocs, which takes a backslash for itself before some."""
+    return re.sub(r"[\\`*_|<>\[\]~]|&(?=#?\w+;)", lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
