@@ -4,8 +4,8 @@
 #   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--over square]
 #                           [--max-distance 4] [--out FILE]
 #
-# Beside the plot (default: checkpoints/results/figure1.svg; --publish: results/figure1.svg) it writes a .json with the
-# sampled values; --over square draws over ||W_v - h||^2.
+# The plot is checkpoints/results/figure1.svg, with --publish results/figure1.svg; --over square draws over
+# ||W_v - h||^2.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac

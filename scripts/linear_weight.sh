@@ -4,5 +4,5 @@
 #
 #   bash scripts/linear_weight.sh data/swb --profile cpu --rows "mixbig mix2"
 #
-# Models that aren't trained yet are trained, as table3.sh does. The plot is linear_weight-CORPUS-PROFILE.svg.
+# Models that aren't trained yet are trained, as table3.sh does.
 exec bash "$(dirname "$0")/table.sh" linear_weight "$@"

@@ -4,14 +4,14 @@ python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--base
 """
 
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Dict, Tuple
 
 from ..errors import CommandParser
-from .plotting import end_labels, file_pyplot, log_scale
+from .plotting import file_pyplot
 from .training_log import read_curves
 
 
-def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]] = None) -> None:
+def plot(logs: Dict[str, Path], out: Path, baselines: Dict[str, float]) -> None:
     """Writes ``out`` (PNG): validation perplexity by update, and each mixture's mean weights in training.
 
     Args:
@@ -25,27 +25,27 @@ def plot(logs: Dict[str, Path], out: Path, baselines: Optional[Dict[str, float]]
         curves = read_curves(path, "train_inner")
         weights[name] = {key: curve for key, curve in curves.items() if key.startswith("pi_") and "variance" not in key}
     mixtures = {name: curves for name, curves in weights.items() if curves}
-    figure, axes = pyplot.subplots(1, 1 + len(mixtures), figsize=(6 + 4.5 * len(mixtures), 4.2), squeeze=False)
-    [perplexity, *others] = axes[0]
-    validation = {name: read_curves(path, "valid").get("ppl", {}) for name, path in logs.items()}
-    for name, value in (baselines or {}).items():
-        perplexity.axhline(value, color="grey", linestyle="--")
-        perplexity.text(0.5, value, f"{name} {value:.0f}", transform=perplexity.get_yaxis_transform(), va="bottom")
-    perplexity.set(xlabel="update", ylabel="validation perplexity")
-    draw(perplexity, validation, log=True)
+    shape = {"figsize": (6 + 4.5 * len(mixtures), 4.2), "squeeze": False, "layout": "constrained"}
+    figure, [[perplexity, *others]] = pyplot.subplots(1, 1 + len(mixtures), **shape)
+    draw(perplexity, {name: read_curves(path, "valid").get("ppl", {}) for name, path in logs.items()})
+    for name, value in baselines.items():
+        perplexity.axhline(value, color="grey", linestyle="--", label=f"{name} {value:.0f}")
+    perplexity.set(yscale="log", ylabel="validation perplexity")
+    perplexity.yaxis.set_major_formatter("{x:g}")
+    perplexity.yaxis.set_minor_formatter("{x:g}")
     for axis, (name, curves) in zip(others, mixtures.items()):
-        axis.set(xlabel="update", ylabel="mean mixture weight", ylim=(0, 1), title=name)
         draw(axis, {key.removeprefix("pi_"): curve for key, curve in curves.items()})
-    figure.tight_layout()
+        axis.set(ylabel="mean mixture weight", ylim=(0, 1), title=name)
+    for axis in (perplexity, *others):
+        axis.legend()
     figure.savefig(out, dpi=120)
 
 
-def draw(axis, curves: Dict[str, Dict[int, float]], log: bool = False) -> None:
-    """Curves by update, each with its name at its end."""
-    drawn = {name: axis.plot(list(curve), list(curve.values()), ".-") for name, curve in curves.items() if curve}
-    if log:
-        log_scale(axis)
-    end_labels(axis, {name: line for name, [line] in drawn.items()})
+def draw(axis, curves: Dict[str, Dict[int, float]]) -> None:
+    """Curves by update."""
+    for name, curve in curves.items():
+        axis.plot(list(curve), list(curve.values()), ".-", label=name)
+    axis.set_xlabel("update")
 
 
 def main() -> None:

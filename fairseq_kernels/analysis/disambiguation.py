@@ -9,7 +9,6 @@ words. ``scripts/table4.sh`` calls it.
 """
 
 import itertools
-import math
 import re
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
@@ -34,7 +33,7 @@ CHUNK = 512  # positions whose V log-probabilities are in memory at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 DRAWN = 1 << 21  # lines drawn at a time in resampling: 16 MiB
-SHOWN = 10  # clusters in the report; the record has all
+SHOWN = 10  # clusters beside the sentences
 
 
 def frequent_words(dictionary: Dictionary, number: int) -> Tensor:
@@ -146,47 +145,46 @@ def gain_beyond_random(close: Pair, random: Pair, lines: Tensor, seed: int) -> D
     return bootstrap(gains, values, lines, seed)
 
 
-def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> Dict[str, Dict]:
-    """By the name of the model that is right where the other of the pair is wrong: how often that is, and ``number``
-    different sentences, those where the log-likelihoods differ most."""
-    names, records = reading.dictionary.symbols, {}
-    for (winner, right), (_, wrong) in itertools.permutations(pair.items()):
+def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> str:
+    """How often one model of the pair is right where the other is wrong, and ``number`` different sentences as the
+    paper's Table 4 has them, those where the log-likelihoods differ most; in Markdown."""
+    names, text = reading.dictionary.symbols, ""
+    for (winner, right), (loser, wrong) in itertools.permutations(pair.items()):
         where = (right.right > wrong.right).nonzero().flatten()
         gain = (right.log_likelihood - wrong.log_likelihood)[where]
         examples: Dict[Tuple, Dict] = {}
         for n in where[gain.argsort(descending=True, stable=True)].tolist():
             position = int(asked.positions[n])
-            *context, truth = reading.words[position - int(reading.positions[position]) : position + 1].tolist()
-            choices = {name: names[asked.choices[n, answer.choice[n]]] for name, answer in pair.items()}
-            example = {"context": " ".join(names[word] for word in context), "truth": names[truth], "choices": choices}
+            sentence = reading.words[position - int(reading.positions[position]) : position + 1].tolist()
+            choices = {name: int(asked.choices[n, answer.choice[n]]) for name, answer in pair.items()}
             if len(examples) < number:
-                examples.setdefault((example["context"], truth), example)
-        records[winner] = {"number": len(where), "examples": list(examples.values())}
-    return records
+                examples.setdefault(tuple(sentence), {"Ground Truth": sentence[-1], **choices})
+        rows = [[who, f"{escaped(' '.join(names[each] for each in context))} **{escaped(names[word])}**"]
+                for (*context, _), choices in examples.items() for who, word in choices.items()]  # fmt: skip
+        text += f"\n{winner} right, {loser} wrong: {len(where):,} times.\n\n"
+        text += markdown_table(["Model", "Prediction"], rows)
+    return text
 
 
-def summary(reading: Reading, checkpoint: Path, own: Answers) -> Dict:
-    """What the record says of any model."""
-    nll = reading.layer.nll(reading.features, reading.words).item()
-    figures = {"accuracy": float(own.right.mean()), "log_likelihood": float(own.log_likelihood.mean())}
-    return {"checkpoint": str(checkpoint), "perplexity": math.exp(nll / len(reading.words)), **figures}
+class Comparison(NamedTuple):
+    metrics: Dict[str, List[Dict]]  # by model, as a record has them
+    sentences: Dict[str, str]  # by model: the clusters, and where the model and the baseline differ, in Markdown
+    details: Dict[str, int]  # how many clusters, positions and lines there are
 
 
 @torch.no_grad()
-def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Dict:
+def compare(data: Path, checkpoints: Dict[str, Path]) -> Comparison:
     """Compares language models with the first of them, the baseline, which has the kernel lin alone.
+
+    All have ``cluster_accuracy`` and mean ``cluster_log_likelihood`` (nats); all but the baseline have the
+    ``difference`` from it in these, and :func:`gain_beyond_random`.
 
     Args:
         data: data-bin folder.
         checkpoints: by the models' names.
-
-    Returns:
-        A record. Each of its ``models`` has ``accuracy`` and mean ``log_likelihood`` (nats) in the clusters, and its
-        ``perplexity`` on the whole text; all but the baseline have ``differences`` from it, :func:`gain_beyond_random`
-        and, by the model that is right where the other is wrong, ``alone_right``: how often, and examples.
     """
-    baseline, *others = checkpoints
-    first = read(checkpoints[baseline], data, split)
+    baseline = next(iter(checkpoints))
+    first = read(checkpoints[baseline], data)
     if not isinstance(first.layer, GeneralizedSoftmax) or first.layer.component_names() != ["lin"]:
         raise mistake(f"{checkpoints[baseline]} is no model with the kernel lin alone, whose vectors make the clusters")
     candidates = frequent_words(first.dictionary, VOCABULARY)
@@ -195,68 +193,21 @@ def compare(data: Path, checkpoints: Dict[str, Path], split: str = "test") -> Di
     counts = torch.tensor(first.dictionary.count)
     asked_random = questions(first, shuffled(groups, counts, SEED))  # at the same positions: the words are the same
     reference, reference_random = answers(first, asked), answers(first, asked_random)
-    models = {baseline: summary(first, checkpoints[baseline], reference)}
-    for name in others:
-        reading = read(checkpoints[name], data, split)
+    tightest = [", ".join(first.dictionary[word] for word in cluster) for cluster in groups[:SHOWN]]
+    shown = "The tightest clusters:\n\n" + "".join(f"- {escaped(words)}\n" for words in tightest)
+    metrics: Dict[str, List[Dict]] = {}
+    sentences: Dict[str, str] = {}
+    for name, checkpoint in checkpoints.items():
+        reading = first if name == baseline else read(checkpoint, data)
         own, own_random = answers(reading, asked), answers(reading, asked_random)
-        pairs = (own, reference), (own_random, reference_random)
-        models[name] = {
-            **summary(reading, checkpoints[name], own),
-            "gain_beyond_random": gain_beyond_random(*pairs, asked.lines, SEED),
-            "differences": {
-                "accuracy": difference(own.right, reference.right, asked.lines, SEED),
-                "log_likelihood": difference(own.log_likelihood, reference.log_likelihood, asked.lines, SEED),
-            },
-            "alone_right": disagreements(first, asked, {baseline: reference, name: own}, EXAMPLES),
-        }
-    return {
-        "data": str(data),
-        "split": split,
-        "settings": {"size": SIZE, "vocabulary": VOCABULARY, "similarity": "inner", "seed": SEED},
-        "resamples": RESAMPLES,
-        "confidence": CONFIDENCE,
-        "words": len(first.words),
-        "positions": len(asked.positions),
-        "lines": len(asked.lines.unique()),
-        "models": models,
-        "clusters": [[first.dictionary[word] for word in cluster] for cluster in groups.tolist()],
-    }
-
-
-def report(record: Dict) -> str:
-    """The record in Markdown: the models, some of the clusters, and sentences as the paper's Table 4 has them."""
-    baseline, *others = record["models"]
-    heads = ["model", "perplexity", "accuracy, %", "log-likelihood, nats", f"accuracy − {baseline}'s"]
-    heads += [f"log-likelihood − {baseline}'s", "gain beyond random clusters, %"]
-    rows, examples = [], ""
-    for name, model in record["models"].items():
-        row = [name, f"{model['perplexity']:.2f}", f"{100 * model['accuracy']:.2f}", f"{model['log_likelihood']:.4f}"]
-        if name in others:
-            differences = model["differences"]
-            row += [interval(differences["accuracy"], 100, 2), interval(differences["log_likelihood"], 1, 4)]
-            row += [interval(model["gain_beyond_random"], 100, 2)]
-            for winner, loser in ((name, baseline), (baseline, name)):
-                alone = model["alone_right"][winner]
-                examples += f"\n{winner} right, {loser} wrong: {alone['number']:,} times.\n\n"
-                examples += sentences(alone["examples"])
-        rows.append(row + [""] * (len(heads) - len(row)))
-    return (
-        f"{len(record['clusters'])} clusters of close words by {baseline}'s vectors; {record['positions']:,} of "
-        f"{record['words']:,} words of {record['split']} ({record['data']}) are in one, on {record['lines']:,} lines. "
-        f"Intervals: {record['confidence']:.0%}, of {record['resamples']:,} resamples of lines.\n\n"
-        f"{markdown_table(heads, rows)}\nThe tightest clusters:\n\n"
-        + "".join(f"- {escaped(', '.join(cluster))}\n" for cluster in record["clusters"][:SHOWN])
-        + examples
-    )
-
-
-def sentences(examples: List[Dict]) -> str:
-    rows = [[who, f"{escaped(example['context'])} **{escaped(word)}**"] for example in examples
-            for who, word in {"Ground Truth": example["truth"], **example["choices"]}.items()]  # fmt: skip
-    return markdown_table(["Model", "Prediction"], rows) if rows else ""
-
-
-def interval(difference: Dict, unit: float, digits: int) -> str:
-    """``+0.12 [-0.30, +0.54]``."""
-    mean, low, high = (f"{unit * difference[key]:+.{digits}f}" for key in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
+        pairs = (own.right, reference.right), (own.log_likelihood, reference.log_likelihood)
+        metrics[name] = [{"metric": f"cluster_{metric}", "value": float(mine.mean())}
+                         for metric, (mine, _) in zip(("accuracy", "log_likelihood"), pairs)]  # fmt: skip
+        if name != baseline:
+            for metric, pair in zip(metrics[name], pairs):
+                metric["difference"] = difference(*pair, asked.lines, SEED)
+            gain = gain_beyond_random((own, reference), (own_random, reference_random), asked.lines, SEED)
+            metrics[name].append({"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain})
+            sentences[name] = shown + disagreements(first, asked, {baseline: reference, name: own}, EXAMPLES)
+    details = {"clusters": len(groups), "positions": len(asked.positions), "lines": len(asked.lines.unique())}
+    return Comparison(metrics, sentences, details)

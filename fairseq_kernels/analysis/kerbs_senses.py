@@ -5,8 +5,9 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Tuple
 
+import pandas
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
@@ -19,79 +20,34 @@ from .measurement import provenance
 from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
+VALUES = {"theta": "theta", "usage": "allocation.usage"}  # of a sense, where the layer has them
 
 
-class Senses:
-    """The senses of a checkpoint.
+def senses(checkpoint: Path, data: Path) -> Tuple[pandas.DataFrame, Tensor]:
+    """A line a sense: its ``word``, the word's ``rank`` by frequency in training (from 1; 0: fairseq's own symbols),
+    ``theta`` and ``usage``, its part in the word, the most used first; and the vectors, of length 1, by the lines'
+    index.
 
     Args:
         checkpoint: of a model trained with ``--output-layer kerbs``.
         data: the data-bin folder that it was trained on, for the words.
     """
-
-    def __init__(self, checkpoint: Path, data: Path):
-        state = model_state(checkpoint)
-        layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
-        if "sense_word" not in layer:
-            raise mistake(f"{checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
-        self.vectors = torch.nn.functional.normalize(layer["weight"].float(), dim=1)
-        self.home: Tensor = layer["sense_word"]
-        self.theta: Optional[Tensor] = layer.get("theta")
-        check_finite(checkpoint, [self.vectors] if self.theta is None else [self.vectors, self.theta])
-        self.usage: Optional[Tensor] = layer.get("allocation.usage")
-        self.occurrences: Optional[Tensor] = layer.get("allocation.occurrences")
-        self.dictionary = dictionary(checkpoint, data, 1 + int(self.home.max()))
-        self.words = self.dictionary.symbols
-
-    def of(self, word: int) -> List[int]:
-        """A word's senses, the most used first."""
-        senses = (self.home == word).nonzero().squeeze(1)
-        return (senses if self.usage is None else senses[self.usage[senses].argsort(descending=True)]).tolist()
-
-    def neighbours(self, sense: int, number: int) -> List[str]:
-        """The nearest other words, by the cosine of their nearest sense."""
-        similarity = self.vectors @ self.vectors[sense]
-        similarity[self.home == self.home[sense]] = -torch.inf
-        names: Dict[str, None] = {}
-        for other in similarity.argsort(descending=True).tolist():
-            names.setdefault(self.words[int(self.home[other])])
-            if len(names) == number:
-                break
-        return list(names)
-
-    def row(self, word: int, number: int) -> Dict:
-        """A word with its senses, each with its neighbours, theta, and its part in the word."""
-        known = {name: values for name, values in (("theta", self.theta), ("usage", self.usage)) if values is not None}
-        senses = [{"neighbours": self.neighbours(sense, number),
-                   **{name: round(float(values[sense]), 4) for name, values in known.items()}}
-                  for sense in self.of(word)]  # fmt: skip
-        return {"word": self.words[word], "senses": senses}
-
-    def ranked(self) -> Tensor:
-        """The words, the most frequent first (in the dictionary's order where nothing was counted)."""
-        order = torch.arange(len(self.words))
-        if self.occurrences is not None:
-            order = self.occurrences.argsort(descending=True, stable=True)
-        return order[order >= self.dictionary.nspecial]
-
-    def chosen(self, number: int) -> List[int]:
-        """The most frequent words of each number of senses."""
-        counts, order = torch.bincount(self.home, minlength=len(self.words)), self.ranked()
-        return [int(w) for n in sorted(set(counts.tolist()), reverse=True) for w in order[counts[order] == n][:number]]
-
-    def by_frequency(self) -> List[Dict]:
-        """Of the words of rank 1 to 10, 11 to 100 and so on: senses a word, and theta's mean and standard deviation."""
-        order, decades = self.ranked(), []
-        ends = [min(10**power, len(order)) for power in range(1, 1 + len(str(len(order) - 1)))]
-        for first, last in zip([0, *ends], ends):
-            senses = torch.isin(self.home, order[first:last])
-            entry = {"ranks": [first + 1, last], "senses_a_word": round(int(senses.sum()) / (last - first), 3)}
-            if self.theta is not None:
-                theta = self.theta[senses]
-                entry["theta"] = round(float(theta.mean()), 4)
-                entry["deviation"] = round(float(theta.std(correction=0)), 4)
-            decades.append(entry)
-        return decades
+    state = model_state(checkpoint)
+    layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
+    if "sense_word" not in layer:
+        raise mistake(f"{checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
+    known = {name: layer[key] for name, key in VALUES.items() if key in layer}
+    check_finite(checkpoint, [layer["weight"], *known.values()])
+    home = layer["sense_word"]
+    words = dictionary(checkpoint, data, 1 + int(home.max()))
+    counts = layer.get("allocation.occurrences", -torch.arange(len(words)))  # the dictionary is in frequency's order
+    ranks = torch.zeros(len(words), dtype=torch.long)
+    order = counts[words.nspecial :].argsort(descending=True, stable=True) + words.nspecial
+    ranks[order] = torch.arange(1, 1 + len(order))
+    columns = {name: values.numpy() for name, values in {"rank": ranks[home], **known}.items()}
+    frame = pandas.DataFrame({"word": [words[word] for word in home.tolist()], **columns})
+    frame = frame.sort_values("usage", ascending=False) if "usage" in frame else frame
+    return frame, torch.nn.functional.normalize(layer["weight"].float(), dim=1)
 
 
 def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
@@ -110,26 +66,40 @@ def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
     return words
 
 
-def plot(rows: List[Dict], decades: List[Dict], path: Path) -> None:
-    """Theta of each sense of the words, as the paper's Figure 8, and its mean over words of like frequency."""
+def by_frequency(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Of the words of rank 1 to 10, 11 to 100 and so on: senses a word, and theta's mean and standard deviation."""
+    frame, last = frame[frame["rank"] > 0], int(frame["rank"].max())
+    ends = [0, *(10**power for power in range(1, 1 + len(str(last - 1))))]
+    names = [f"{start + 1} to {min(end, last)}" for start, end in zip(ends, ends[1:])]
+    decades = frame.groupby(pandas.cut(frame["rank"], ends, labels=names), observed=True)
+    columns = {"senses a word": decades.size() / decades.word.nunique()}
+    if "theta" in frame:
+        columns.update({"theta": decades.theta.mean(), "deviation": decades.theta.std(ddof=0)})
+    return pandas.DataFrame(columns).rename_axis("rank").reset_index()
+
+
+def most_frequent(frame: pandas.DataFrame, number: int) -> pandas.Series:
+    """The most frequent words of each number of senses."""
+    words = frame.assign(senses=frame.groupby("word").word.transform("size")).drop_duplicates("word")
+    words = words[words["rank"] > 0].sort_values(["senses", "rank"], ascending=[False, True])
+    return words.groupby("senses", sort=False).head(number).word
+
+
+def neighbours(frame: pandas.DataFrame, vectors: Tensor, sense: int, number: int) -> str:
+    """The nearest other words, by the cosine of their nearest sense."""
+    nearest = frame.word.loc[(vectors @ vectors[sense]).argsort(descending=True).numpy()]
+    return ", ".join(nearest[nearest != frame.word[sense]].unique()[:number])
+
+
+def plot(rows: pandas.DataFrame, path: Path) -> None:
+    """Theta of each sense of the words, as the paper's Figure 8."""
     pyplot = file_pyplot()
-    width = max(6, 0.3 * len(rows))
-    shape = {"figsize": (width + 4, 4), "width_ratios": (width, 4), "sharey": True, "constrained_layout": True}
-    figure, (words, frequency) = pyplot.subplots(1, 2, **shape)
-    for place, row in enumerate(rows):
-        values = [sense["theta"] for sense in row["senses"]]
-        words.scatter([place] * len(values), values, s=[20 + 60 * sense.get("usage", 0) for sense in row["senses"]])
-    words.set_xticks(range(len(rows)), [row["word"] for row in rows], rotation=90)
-    words.set_ylabel("theta of each sense")
-    means, deviations = ([entry[name] for entry in decades] for name in ("theta", "deviation"))
-    frequency.errorbar(range(len(decades)), means, deviations, fmt="o", capsize=3)
-    names = ["{:,} to {:,}".format(*entry["ranks"]) for entry in decades]
-    frequency.set_xticks(range(len(decades)), names, rotation=90)
-    frequency.set_xlabel("words by frequency (± standard deviation)")
-    for axes in (words, frequency):
-        axes.axhline(0, color="grey", linewidth=0.5)
+    figure, axis = pyplot.subplots(figsize=(max(6, 0.3 * rows.word.nunique()), 4), layout="constrained")
+    axis.scatter(rows.word, rows.theta, s=20 + 60 * rows.get("usage", 0))
+    axis.axhline(0, color="grey", linewidth=0.5)
+    axis.tick_params(axis="x", rotation=90)
+    axis.set_ylabel("theta of each sense")
     figure.savefig(path)
-    pyplot.close(figure)
 
 
 def main() -> None:
@@ -141,43 +111,26 @@ def main() -> None:
     parser.add_argument("--neighbours", type=positive_int, default=4, help="nearest words of each sense")
     parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
     args = parser.parse_args()
-    senses = Senses(args.checkpoint, args.data)
-    unknown = [word for word in args.words or () if word not in senses.words]
+    frame, vectors = senses(args.checkpoint, args.data)
+    unknown = sorted(set(args.words or ()) - set(frame.word))
     if unknown:
         parser.error(f"{', '.join(unknown)}: not in the dictionary of {args.data}")
-    chosen = [senses.words.index(word) for word in args.words or ()] or senses.chosen(args.number)
-    counts = torch.bincount(senses.home, minlength=len(senses.words))
-    record = {
-        "source": "Miao et al. 2019, Table 6 and Figure 8",
-        "command": shlex.join(["bash", "scripts/kerbs_senses.sh", *sys.argv[1:]]),
-        "provenance": provenance(),
-        "words_by_senses": {int(n): int((counts == n).sum()) for n in counts.unique()},
-        "by_frequency": senses.by_frequency(),
-        "words": [senses.row(word, args.neighbours) for word in chosen],
-    }
-    show(record)
+    words = args.words or most_frequent(frame, args.number)
+    rows = pandas.concat([frame[frame.word == word] for word in words])
+    rows["neighbours"] = [neighbours(frame, vectors, sense, args.neighbours) for sense in rows.index]
+    rows = rows.drop(columns="rank")
+    by_senses = frame.groupby("word").size().value_counts().sort_index().rename_axis("senses").reset_index(name="words")
+    tables = {"words_by_senses": by_senses, "by_frequency": by_frequency(frame), "words": rows}
+    for table in tables.values():
+        print(table.to_string(index=False, float_format="{:.3f}".format), end="\n\n")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        command = shlex.join(["bash", "scripts/kerbs_senses.sh", *sys.argv[1:]])
+        record = {name: table.to_dict("records") for name, table in tables.items()}
+        text = json.dumps({"command": command, "made": provenance(), **record}, indent=1, ensure_ascii=False) + "\n"
         (args.out / "senses.json").write_text(text, encoding="utf-8")
-        if senses.theta is not None:
-            plot(record["words"], record["by_frequency"], args.out / "theta.svg")
-
-
-def show(record: Dict) -> None:
-    """Prints the tables."""
-    print("senses  words")
-    for number, words in record["words_by_senses"].items():
-        print(f"{number:6}  {words:,}")
-    print(f"\n{'words by frequency':20} senses a word    theta")
-    for entry in record["by_frequency"]:
-        ranks, theta = "{:,} to {:,}".format(*entry["ranks"]), f"{entry['theta']:8.3f}" if "theta" in entry else ""
-        print(f"{ranks:20} {entry['senses_a_word']:13.2f} {theta}")
-    print(f"\n{'word':16} {'theta':>7} {'usage':>6}  nearest words")
-    for row in record["words"]:
-        for place, sense in enumerate(row["senses"]):
-            values = [f"{sense[name]:6.2f}" if name in sense else " " * 6 for name in ("theta", "usage")]
-            print(f"{'' if place else row['word']:16}  {' '.join(values)}  {', '.join(sense['neighbours'])}")
+        if "theta" in rows:
+            plot(rows, args.out / "theta.svg")
 
 
 if __name__ == "__main__":

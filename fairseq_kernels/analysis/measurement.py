@@ -1,10 +1,10 @@
-"""Time and memory of a piece of work, measured in a process of its own; and what machine it ran on."""
+"""Time and memory of a piece of work, measured in a process of its own; and what a result was made with."""
 
 import ctypes
 import importlib.metadata
 import multiprocessing
-import os
 import platform
+import re
 import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -14,20 +14,20 @@ from typing import Callable, Dict, List, Optional
 
 import torch
 
-MIB = 1 << 20
+# the files that make a result what it is
+USED = ("fairseq_kernels", "configs", "scripts", "data-prep", ":!configs/searched.yaml")
 
 
 def measured(
     build: Callable[..., Callable[[], None]], arguments: Dict, steps: int, threads: Optional[int], device: str
 ) -> Dict:
-    """Runs ``build(**arguments)()`` once to warm up and ``steps`` times in a new process, alone.
+    """Runs ``build(**arguments)()`` once to warm up and ``steps`` times in a new process, alone. On CPU it needs Linux.
 
     Returns:
         ``seconds`` of each step, and ``mebibytes``: the peak of the process' resident set (on CUDA, of torch's
-        allocations) over its level just before the steps; None where the system doesn't tell.
-
+        allocations) over its level just before the steps.
     """
-    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "fairseq_kernels"])
     with ProcessPoolExecutor(1, context) as process:
         return process.submit(_measure, build, arguments, steps, threads, device).result()
@@ -39,94 +39,64 @@ def _measure(build, arguments, steps, threads, device):
     torch.manual_seed(1)
     step = build(**arguments)
     step()
-    memory = CudaMemory() if device != "cpu" else ResidentMemory()
-    seconds: List[float] = []
+    above_start, seconds = memory_above_start(device), []
     for _ in range(steps):
         start = time.perf_counter()
         step()
         if device != "cpu":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds, "mebibytes": memory.above_start()}
+    return {"seconds": seconds, "mebibytes": above_start() / 2**20}
 
 
-class ResidentMemory:
-    """Peak of the resident set since its construction, over the level then. Linux."""
-
-    def __init__(self):
-        with suppress(OSError, AttributeError):  # what earlier steps freed counts when it is needed again
-            ctypes.CDLL(None).malloc_trim(0)
-        self.level = None
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-            self.level = self._read("VmRSS")
-
-    @staticmethod
-    def _read(field: str) -> float:
-        [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
-        return int(line.split()[1]) / 1024
-
-    def above_start(self) -> Optional[float]:
-        return None if self.level is None else self._read("VmHWM") - self.level
-
-
-class CudaMemory:
-    """Peak of torch's allocations on the GPU since its construction, over the level then."""
-
-    def __init__(self):
+def memory_above_start(device: str) -> Callable[[], float]:
+    """A function that says how many bytes the peak of memory since now is above the level of now."""
+    if device != "cpu":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        self.level = torch.cuda.memory_allocated()
+        level = torch.cuda.memory_allocated()
+        return lambda: torch.cuda.max_memory_allocated() - level
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier steps freed counts when it is needed again
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    level = resident("VmRSS")
+    return lambda: resident("VmHWM") - level
 
-    def above_start(self) -> float:
-        return (torch.cuda.max_memory_allocated() - self.level) / MIB
+
+def resident(field: str) -> int:
+    """``VmRSS`` or ``VmHWM``, the resident set or its peak, in bytes."""
+    [kibibytes] = re.findall(rf"{field}:\s*(\d+)", Path("/proc/self/status").read_text())
+    return 1024 * int(kibibytes)
 
 
 def processor() -> str:
     """The CPU's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-# for git status: all but what experiments write, and new files where they would be used
-OWN = ("--", ".", ":!results", ":!README.md", ":!configs/searched.yaml")
-NEW = ("--", "fairseq_kernels", "configs", ":!configs/searched.yaml")
+    with suppress(OSError):
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        return names[0] if names else platform.machine()
+    return platform.processor()
 
 
 def commit() -> Optional[str]:
-    """The repository's commit, with "+" after it if files have changed since, those aside that experiments write."""
-    root = Path(__file__).resolve().parents[2]
-    git = ["git", "-C", str(root)]
+    """The repository's commit, with "+" after it if files that results come from have changed since."""
+    where = {"cwd": Path(__file__).parents[2], "stderr": subprocess.DEVNULL, "text": True}
+    commands: List = [("git", "rev-parse", "--short=12", "HEAD"), ("git", "status", "--porcelain", "--", *USED)]
     try:
-        head, changed, new = (
-            subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
-            for command in (
-                ["rev-parse", "--short=12", "HEAD"],
-                ["status", "--porcelain", "-uno", *OWN],
-                ["ls-files", "--others", "--exclude-standard", *NEW],
-            )
-        )
+        head, changed = (subprocess.check_output(command, **where).strip() for command in commands)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head + ("+" if changed or new else "")
+    return head + ("+" if changed else "")
 
 
 def provenance(threads: Optional[int] = None) -> Dict:
-    """Machine and versions, for a result's record."""
-    versions = {}
+    """Commit, day, versions and machine, for a result's record."""
+    versions = {"python": platform.python_version()}
     for package in ("torch", "fairseq-fixed", "ve-fairseq", "numpy"):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    return {
-        "commit": commit(),
+    machine = {
         "processor": processor(),
         "threads": threads or torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "versions": versions,
-        "date": time.strftime("%Y-%m-%d"),
     }
+    return {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "versions": versions, "machine": machine}

@@ -5,10 +5,10 @@ python -m fairseq_kernels.analysis.word_similarity DATA_BIN CHECKPOINT ... --sim
 """
 
 import csv
-import math
 from pathlib import Path
-from typing import Dict, List, NamedTuple
+from typing import Dict
 
+import pandas
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
@@ -25,24 +25,17 @@ MATRICES = {
 SOURCE = "https://fh295.github.io/simlex.html"
 
 
-class Pair(NamedTuple):
-    first: str
-    second: str
-    similarity: float  # as people rate it, 0 to 10
-
-
-def read_pairs(path: Path) -> List[Pair]:
-    """The pairs of SimLex-999.txt: tab-separated columns, of which word1, word2 and SimLex999 are read.
+def read_pairs(path: Path) -> pandas.DataFrame:
+    """The pairs of SimLex-999.txt: ``word1``, ``word2`` and ``SimLex999``, as people rate their similarity, 0 to 10.
 
     Raises:
         SystemExit: one line: another format.
     """
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
-        return [Pair(row["word1"], row["word2"], float(row["SimLex999"])) for row in rows]
-    except (KeyError, ValueError) as error:
-        raise mistake(f"{path} is not SimLex-999.txt, from {SOURCE}: {error!r}") from error
+        columns = ["word1", "word2", "SimLex999"]
+        return pandas.read_csv(path, sep="\t", usecols=columns, quoting=csv.QUOTE_NONE, keep_default_na=False)
+    except ValueError as error:
+        raise mistake(f"{path} is not SimLex-999.txt, from {SOURCE}: {error}") from error
 
 
 def embeddings(checkpoint: Path, of: str) -> Tensor:
@@ -58,8 +51,9 @@ def embeddings(checkpoint: Path, of: str) -> Tensor:
     return present[0].double()
 
 
-def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -> Dict:
-    """Spearman's correlation of the cosines of word vectors with the ratings, over the pairs in the vocabulary.
+def simlex(data: Path, checkpoint: Path, pairs: pandas.DataFrame, of: str = "input") -> Dict:
+    """Spearman's ``correlation`` of the cosines of word vectors with the ratings over the pairs in the vocabulary; how
+    many these are (``covered``), and of how many (``pairs``).
 
     The paper only says "word embeddings", whose size it gives (250) beside the hidden layers' (809 to 1427): those
     before the hidden layers, so the ``input``'s.
@@ -68,23 +62,15 @@ def simlex(data: Path, checkpoint: Path, pairs: List[Pair], of: str = "input") -
         data: the data-bin folder of the model's training, for the words.
 
     Raises:
-        SystemExit: one line: the correlation isn't defined, or the data are of another training.
+        SystemExit: one line: the data are of another training.
     """
     vectors = embeddings(checkpoint, of)
     indices = dictionary(checkpoint, data, len(vectors)).indices
-    covered = [pair for pair in pairs if pair.first in indices and pair.second in indices]
-    first, second = (vectors[[indices[pair[place]] for pair in covered]] for place in (0, 1))
+    covered = pairs[pairs.word1.isin(indices) & pairs.word2.isin(indices)]
+    first, second = (vectors[[indices[word] for word in words]] for words in (covered.word1, covered.word2))
     cosines = torch.cosine_similarity(first, second)
-    correlation = float(spearmanr(cosines.numpy(), [pair.similarity for pair in covered]).statistic)
-    if not math.isfinite(correlation):
-        raise mistake(f"the {len(covered)} of {len(pairs)} pairs that {checkpoint} covers have no order")
-    return {
-        "checkpoint": str(checkpoint),
-        "of": of,
-        "correlation": correlation,
-        "covered": len(covered),
-        "pairs": len(pairs),
-    }
+    correlation = float(spearmanr(cosines.numpy(), covered.SimLex999).statistic)
+    return {"correlation": correlation, "covered": len(covered), "pairs": len(pairs)}
 
 
 def main() -> None:

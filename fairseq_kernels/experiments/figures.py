@@ -3,12 +3,12 @@
 import io
 import math
 import re
-from typing import Dict, Sequence
+from typing import Sequence
 
 import numpy
 import pandas
 
-from ..analysis.plotting import end_labels, file_pyplot
+from ..analysis.plotting import file_pyplot
 from .results import paper_figures
 from .tables import load_table
 
@@ -58,13 +58,13 @@ def plot(rows: pandas.DataFrame, xlabel: str, paper: pandas.Series) -> str:
     with pyplot.rc_context(STYLE):
         figure, axis = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
         axis.axhline(0, color="grey", linewidth=0.6)
-        places, lines = list(dict.fromkeys(rows.place)), {}
+        places = list(dict.fromkeys(rows.place))
         numbers = pandas.api.types.is_numeric_dtype(rows.place)
         for count, (name, those) in enumerate(rows.groupby("name", sort=False)):
             shift = 0.03 * (count - rows.name.nunique() / 2)  # so that intervals don't hide each other
             x = [place * (1 + shift) if numbers else places.index(place) + shift for place in those.place]
             ends = numpy.nan_to_num([those.difference - those.low, those.high - those.difference])
-            lines[name], *_ = axis.errorbar(x, those.difference, yerr=ends, fmt="o-", color=f"C{count}", markersize=4)
+            axis.errorbar(x, those.difference, yerr=ends, fmt="o-", color=f"C{count}", markersize=4, label=name)
             theirs = paper.get(name.removesuffix("-tuned"), math.nan)
             axis.plot(x[-1:], [theirs], "D", color=f"C{count}", fillstyle="none")
         if numbers:
@@ -74,9 +74,8 @@ def plot(rows: pandas.DataFrame, xlabel: str, paper: pandas.Series) -> str:
         else:
             axis.set_xticks(range(len(places)), places)
         axis.set(xlabel=xlabel, ylabel="perplexity over plain lin's, %")
-        end_labels(axis, lines)
-        nothing: Dict = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=nothing)
+        figure.legend(loc="outside right center")
+        figure.savefig(out, format="svg", metadata={"Date": None})  # the same each time
         pyplot.close(figure)
     svg = out.getvalue()
     return svg[svg.index("<svg") :]

@@ -8,7 +8,7 @@ from typing import Callable, Dict, List, Sequence
 
 from ..analysis import disambiguation, linear_weight
 from ..analysis.measurement import commit
-from ..whole_files import read_records, write_text
+from ..whole_files import write_text
 from .run import Run
 from .tables import publish
 
@@ -25,25 +25,16 @@ def chosen(name: str, runs: Sequence[Run]) -> List[Run]:
 
 def table4(corpus, models: Dict[str, Run], folder: Path) -> Dict[str, List[Dict]]:
     """Metrics by model, with the differences from lin; sentences go to ``table4/``, by the runs' folders."""
-    record = disambiguation.compare(corpus.binarised, {name: run.best for name, run in models.items()})
-    details = {"clusters": len(record["clusters"]), **{key: record[key] for key in ("positions", "lines", "settings")}}
-    shared = {"split": record["split"], "details": details}
-    metrics = {}
-    for name, model in record["models"].items():
-        differences = model.get("differences", {})
-        values = {metric: (model[metric], differences.get(metric)) for metric in ("accuracy", "log_likelihood")}
-        if name != BASELINE:
-            values["gain_beyond_random"] = model["gain_beyond_random"]["mean"], model["gain_beyond_random"]
-            pair = {each: record["models"][each] for each in (BASELINE, name)}
-            path = folder / "table4" / models[name].folder.relative_to(models[name].root).with_suffix(".md")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, disambiguation.report({**record, "models": pair}))
-        metrics[name] = [
-            {"metric": f"cluster_{metric}", "value": value, "difference": difference, **shared}
-            for metric, (value, difference) in values.items()
-        ]
-    print(disambiguation.report(record), end="")
-    return metrics
+    best = {name: run.best for name, run in models.items()}
+    metrics, sentences, details = disambiguation.compare(corpus.binarised, best)
+    for name, text in sentences.items():
+        path = folder / "table4" / models[name].folder.relative_to(models[name].root).with_suffix(".md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+        print(path)
+    for name, own in metrics.items():
+        print(f"{name} on {corpus.name}:", ", ".join(f"{metric['metric']} {metric['value']:.4f}" for metric in own))
+    return {name: [{"split": "test", **metric, "details": details} for metric in own] for name, own in metrics.items()}
 
 
 def weights(corpus, models: Dict[str, Run], folder: Path) -> Dict[str, List[Dict]]:
@@ -51,8 +42,8 @@ def weights(corpus, models: Dict[str, Run], folder: Path) -> Dict[str, List[Dict
     metrics = {}
     for name, run in models.items():
         mixture = linear_weight.linear_weight(corpus.binarised, run.best)
-        details = {key: value for key, value in mixture.items() if key not in ("split", "mean", "checkpoint")}
-        metric = {"split": mixture["split"], "metric": "linear_weight", "value": mixture["mean"], "details": details}
+        details = {key: value for key, value in mixture.items() if key != "mean"}
+        metric = {"split": "test", "metric": "linear_weight", "value": mixture["mean"], "details": details}
         metrics[name] = [metric]
         above = f"above one half before {mixture['above_half']:.1%} of the words"
         print(f"{name} on {corpus.name}: the weight of lin is {mixture['mean']:.3f}, {above}")
@@ -84,10 +75,3 @@ def analyse(name: str, runs: Sequence[Run], order: Sequence[str], args: argparse
                 run["baseline"] = f"seed {first}"
             new.append({"run": run, "made": made, "metrics": metrics})
         publish(path, new, order)
-        if name == "linear_weight":
-            shown = {
-                f"{record['run']['row']} seed {record['run']['seed']}": record["metrics"][0]["details"]
-                for record in read_records(path)
-                if (record["run"]["corpus"], record["run"]["profile"]) == (corpus.name, args.profile)
-            }
-            linear_weight.plot(shown, args.results / f"linear_weight-{corpus.name}-{args.profile}.svg")

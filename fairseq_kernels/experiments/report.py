@@ -38,8 +38,7 @@ MEASURES = {  # results that are no trainings: title, source, note, and what is 
         "Where the weight of lin goes",
         "Gao et al. 2019, section 4.4: always above 50 %",
         "Total weight of the linear components: its mean over the words of the text, how often it is above one half, "
-        "and its mean by place in the line (from 0) and by rank of the word in training. The plot is "
-        "linear_weight-CORPUS-PROFILE.svg.",
+        "and its mean by place in the line (from 0) and by rank of the word in training.",
         {"linear_weight": "mean", **{name: name for name in ("above 0.5", "at word 0", "at word 1", "at word 5",
          "at word 20+", "rank 1-10", "rank 11-100", "rank 101-1000", "rank 1001-10000")}},
     ),

@@ -147,7 +147,7 @@ class Run:
         made = {"argv": self.command(), "arguments": shlex.join(self.arguments()), "data": corpus.fingerprint}
         content = {
             "run": {**run, "settings": self.options, "key": self.key},
-            "made": {**made, **machine(), **trained},
+            "made": {**made, **provenance(), **trained},
             "metrics": metrics,
             "parts": lines if corpus.kind == "mt" else {name: corpus.parts(name, lines[name]) for name in lines},
             "curves": curves,
@@ -209,15 +209,6 @@ class Run:
 def pairs(curve: Dict[int, float]) -> List[List[float]]:
     """``[update, value]``; JSON has no infinity."""
     return [[update, value] for update, value in curve.items() if math.isfinite(value)]
-
-
-def machine() -> Dict:
-    """Commit, versions, machine and date, for a record."""
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    origin = provenance(int(threads) if threads.isdecimal() else None)
-    versions = {**origin["versions"], "python": origin["python"]}
-    parts = {name: origin[name] for name in ("processor", "threads", "gpu", "system")}
-    return {"commit": origin["commit"], "date": origin["date"], "versions": versions, "machine": parts}
 
 
 # fairseq's commands

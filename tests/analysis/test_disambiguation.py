@@ -1,6 +1,7 @@
 """Clusters of close words and the models' choices in them against brute force, the intervals, files, mistakes."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -191,37 +192,33 @@ def checkpoints(lin_lm, mixture_lm):
     return {"lin": lin_lm.last, "mix": mixture_lm.last, "again": lin_lm.last}
 
 
-@pytest.fixture(scope="module")
-def record(lm_data, checkpoints):
-    return compare(lm_data, checkpoints)
-
-
-def test_differences(record, lm_data, checkpoints):
-    lin, mix, again = (record["models"][name] for name in ("lin", "mix", "again"))
-    assert "differences" not in lin
+def test_differences(lm_data, checkpoints):
+    metrics, sentences, details = compare(lm_data, checkpoints)
+    lin, mix, again = ({metric["metric"].removeprefix("cluster_"): metric for metric in metrics[name]}
+                       for name in ("lin", "mix", "again"))  # fmt: skip
+    assert set(mix) - set(lin) == {"gain_beyond_random"} and not any("difference" in metric for metric in lin.values())
     for figure in ("accuracy", "log_likelihood"):
-        interval = mix["differences"][figure]
-        assert interval["mean"] == pytest.approx(mix[figure] - lin[figure])
+        interval = mix[figure]["difference"]
+        assert interval["mean"] == pytest.approx(mix[figure]["value"] - lin[figure]["value"])
         assert interval["low"] <= interval["mean"] <= interval["high"]
-        assert again["differences"][figure] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
-    losses = {}
-    for name, checkpoint in checkpoints.items():
-        reading, own = read(checkpoint, lm_data), record["models"][name]
-        close = torch.tensor([[reading.dictionary.index(word) for word in cluster] for cluster in record["clusters"]])
+        assert again[figure]["difference"] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
+    weight = read(checkpoints["lin"], lm_data).layer.weight.detach()
+    close, losses = clusters(weight, torch.arange(4, 24), 3, 3), {}
+    for name, own in (("lin", lin), ("mix", mix)):
+        reading = read(checkpoints[name], lm_data)
         for groups in (shuffled(close, torch.tensor(reading.dictionary.count), module.SEED), close):
             said = answers(reading, questions(reading, groups))
             losses.setdefault(name, []).append(float(said.log_likelihood.mean()))
-        assert [own["accuracy"], own["log_likelihood"]] == pytest.approx([float(said.right.mean()), losses[name][1]])
-        log_p = reading.layer.evaluate(reading.features, reading.words)[0].double().mean()
-        assert own["perplexity"] == pytest.approx(math.exp(-log_p), rel=1e-5)
-    weight = read(checkpoints["lin"], lm_data).layer.weight.detach()
-    assert torch.equal(close, clusters(weight, torch.arange(4, 24), 3, 3))
+        assert own["accuracy"]["value"] == pytest.approx(float(said.right.mean()))
+        assert own["log_likelihood"]["value"] == pytest.approx(losses[name][1])
     shares = [mine / baseline for mine, baseline in zip(losses["mix"], losses["lin"])]
-    assert mix["gain_beyond_random"]["mean"] == pytest.approx(shares[0] - shares[1])
-    assert again["gain_beyond_random"]["mean"] == 0 and not again["gain_beyond_random"]["excludes_0"]
-    numbers = {winner: alone["number"] for winner, alone in mix["alone_right"].items()}
-    assert (numbers["mix"] - numbers["lin"]) / record["positions"] == pytest.approx(mix["accuracy"] - lin["accuracy"])
-    assert sum(numbers.values()) > 0
+    assert mix["gain_beyond_random"]["value"] == pytest.approx(shares[0] - shares[1])
+    assert again["gain_beyond_random"]["value"] == 0 and not again["gain_beyond_random"]["difference"]["excludes_0"]
+    better, worse = (int(number) for number in re.findall(r"wrong: (\d+) times", sentences["mix"])[::-1])
+    difference = mix["accuracy"]["difference"]["mean"]
+    assert (better - worse) / details["positions"] == pytest.approx(difference) and better + worse > 0
+    assert details["clusters"] == 3 and set(sentences) == {"mix", "again"}
+    assert "- " + ", ".join(reading.dictionary[word] for word in close[0]) in sentences["mix"].splitlines()
 
 
 def test_a_mixture_s_vectors_make_no_clusters(lm_data, mixture_lm):

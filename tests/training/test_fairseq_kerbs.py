@@ -1,10 +1,12 @@
 """KerBS through fairseq's own commands: training, logs, resuming, input embeddings, decoding, analysis, mistakes."""
 
+import itertools
 import json
 import sys
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq_commands import awaited, later, lm_training, logged, mt_training, script
 from trained_models import batches, figures, load, parameters, scores
 
@@ -102,21 +104,26 @@ def test_what_it_learned(model, lm_data, tmp_path):
     code, out, err = script("kerbs_senses", lm_data, trained.last, "--out", tmp_path / "out")
     assert code == 0, err
     record = json.loads((tmp_path / "out" / "senses.json").read_text())
-    assert sum(record["words_by_senses"].values()) == 24
+    assert sum(row["words"] for row in record["words_by_senses"]) == 24
     first, others = record["by_frequency"]
-    assert (first["ranks"], others["ranks"]) == ([1, 10], [11, 20])  # but for fairseq's four
+    assert (first["rank"], others["rank"]) == ("1 to 10", "11 to 20")  # but for fairseq's four
     layer = torch.load(trained.last, weights_only=True)["model"]
-    home, theta, occurrences = (layer[f"decoder.output_projection.{name}"]
-                                for name in ("sense_word", "theta", "allocation.occurrences"))  # fmt: skip
+    names = ("weight", "sense_word", "theta", "allocation.occurrences")
+    weight, home, theta, occurrences = (layer[f"decoder.output_projection.{name}"] for name in names)
     frequent = 4 + occurrences[4:].argsort(descending=True, stable=True)[:10]
     its = torch.isin(home, frequent)
-    assert first["senses_a_word"] == int(its.sum()) / 10
-    assert first["theta"] == pytest.approx(float(theta[its].mean()), abs=1e-4)
-    for row in record["words"]:
-        assert row["word"] in out
-        usage = [sense["usage"] for sense in row["senses"]]
-        assert usage == sorted(usage, reverse=True)
-        assert all(len(sense["neighbours"]) == 4 and row["word"] not in sense["neighbours"] for sense in row["senses"])
+    assert first["senses a word"] == int(its.sum()) / 10
+    assert first["theta"] == pytest.approx(float(theta[its].mean()))
+    words = Dictionary.load(str(lm_data / "dict.txt"))
+    for word, rows in itertools.groupby(record["words"], key=lambda row: row["word"]):
+        own, usage = home == words.index(word), []
+        for row in rows:
+            [sense] = (own & (theta == row["theta"])).nonzero()[0]
+            similarity = torch.cosine_similarity(weight, weight[sense], dim=1).masked_fill(own, -1)
+            nearest = words[home[similarity.argmax()]]
+            assert row["neighbours"].split(", ")[0] == nearest and len(set(row["neighbours"].split(", "))) == 4
+            usage.append(row["usage"])
+        assert usage == sorted(usage, reverse=True) and word in out
     assert (tmp_path / "out" / "theta.svg").stat().st_size > 0
 
 
