@@ -3,9 +3,6 @@
 # PYTHON_BIN: see --help.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
-case " $* " in
-    *" -h "* | *" --help "*) choose_python ;;  # needs Python alone
-    *) find_python fairseq regex sacremoses sentencepiece subword_nmt tqdm ;;
-esac
+find_python fairseq regex sacremoses sentencepiece subword_nmt tqdm
 name=$(basename "$0" .sh)
 exec "$PY" -W ignore "$ROOT/data-prep/${name//-/_}.py" "$@"

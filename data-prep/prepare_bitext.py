@@ -3,35 +3,36 @@
 The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare`` with text of their own.
 """
 
-import codecs
 import io
 import os
-import signal
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import moses
+import sentencepiece
+import subword_nmt.learn_bpe
 from common import (
+    BAR,
     SPLITS,
     TEXT_RULES,
     CommandParser,
     InputError,
-    Once,
     binarise,
-    check_file,
     counts,
     positive_int,
     prepare_folder,
-    progress,
     read_lines,
     run,
     words,
     write_lines,
 )
+from sacremoses import MosesDetokenizer
+from subword_nmt.apply_bpe import BPE
+from tqdm import tqdm
+from tqdm.contrib.concurrent import process_map
 
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
-POSITIONS = 1024  # subwords and the line end, which fairseq's transformers take
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
 OUTPUT = (
     "--out receives {train,valid,test}.LANG in subwords, code (the merges), {valid,test}.ref.LANG (the references of "
@@ -42,10 +43,8 @@ OUTPUT = (
 
 def find(prefix, language):
     """The file ``PREFIX.LANGUAGE``, or the same with .gz."""
-    for path in (Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")):
-        if path.is_file():
-            return path
-    raise InputError(f"{prefix}.{language}: no such file, nor with .gz: give the path without .{language}")
+    packed = Path(f"{prefix}.{language}.gz")
+    return packed if packed.is_file() else Path(f"{prefix}.{language}")
 
 
 def check_parallel(lines, name):
@@ -53,15 +52,10 @@ def check_parallel(lines, name):
     Raises:
         InputError: the ``{language: lines}`` of one split do not pair up, or there are none.
     """
-    counts = {language: len(text) for language, text in lines.items()}
-    if len(set(counts.values())) != 1:
-        sizes = " and ".join(f"{count:,} {language} lines" for language, count in counts.items())
-        raise InputError(f"{name}: {sizes}: line n of the one must translate line n of the other")
-    if not all(counts.values()):
-        raise InputError(f"{name}: no sentence pair is left: this is not the corpus, or not all of it")
-    for language, text in lines.items():
-        if not any(map(str.strip, text)):
-            raise InputError(f"{name}: no words of {language}: give files with text")
+    first, second = map(len, lines.values())
+    if first != second or not first:
+        raise InputError(f"{name}: {first:,} lines and {second:,} lines: line n of the one must translate line n of "
+                         "the other")
 
 
 def read(paths, args):
@@ -69,7 +63,7 @@ def read(paths, args):
     corpus, references = {}, {}
     for split in SPLITS:
         lines = {language: list(read_lines(paths[split, language])) for language in languages(args)}
-        check_parallel(lines, f"--{split} {', '.join(str(paths[split, language]) for language in lines)}")
+        check_parallel(lines, " and ".join(str(paths[split, language]) for language in lines))
         corpus[split] = {language: tokenise(text, language, args, paths[split, language])
                          for language, text in lines.items()}
         if split != "train":
@@ -80,8 +74,6 @@ def read(paths, args):
 
 def detokenise(lines):
     """Text of the Moses tokens ``{language: lines}``."""
-    from sacremoses import MosesDetokenizer
-
     return {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
             for language, text in lines.items()}
 
@@ -91,28 +83,13 @@ def languages(args):
     return sorted((args.source_lang, args.target_lang))
 
 
-def set_function(function):
-    global worker_function
-    worker_function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process answers Ctrl-C
-
-
-def call(line):
-    return worker_function(line)
-
-
 def parallel(function, lines, workers, label):
-    """``[function(line) for line in lines]``, over ``workers`` processes, or with one in this process."""
-    if workers == 1:
-        return list(map(function, progress(lines, label)))
-    with ProcessPoolExecutor(workers, initializer=set_function, initargs=(function,)) as pool:
-        return list(progress(pool.map(call, lines, chunksize=500), label, total=len(lines)))
+    """``[function(line) for line in lines]``, a stretch of lines after the other in each of ``workers`` processes."""
+    return process_map(function, lines, max_workers=workers, chunksize=len(lines) // workers + 1, desc=label, **BAR)
 
 
 def tokenise(lines, language, args, name):
     """Moses tokens, a string a line; ``name`` is what errors call the text."""
-    import moses
-
     if args.tokenized:
         lines = map(moses.lowercase, lines) if args.lower else lines
         return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
@@ -143,17 +120,9 @@ def clean(lines, max_ratio=None):
 
 def learn_subword_nmt(lines, merges):
     """``merges`` joint BPE merges (Sennrich et al. 2016), learned as by ``learn_bpe.py -s merges``, as bytes."""
-    import subword_nmt.learn_bpe
-
-    subword_nmt.learn_bpe.tqdm = partial(progress, label="learning BPE")  # in place of its own display
+    subword_nmt.learn_bpe.tqdm = partial(tqdm, desc="learning BPE", **BAR)  # in place of its own display
     codes = io.StringIO()
-    try:
-        subword_nmt.learn_bpe.learn_bpe(lines, codes, merges)
-        learned = codes.getvalue().count("\n") - 1
-    except ValueError:  # of max(): no word has two characters
-        learned = 0
-    if not learned:
-        raise InputError("train: the text is too small for a BPE: no two neighbouring characters occur twice")
+    subword_nmt.learn_bpe.learn_bpe(lines, codes, merges)
     return codes.getvalue().encode()
 
 
@@ -162,18 +131,15 @@ def learn_sentencepiece(lines, pieces):
 
     Without sentencepiece's normalisation: joined again, the pieces are the tokens as they were.
     """
-    import sentencepiece
-
     model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
-            character_coverage=1.0, normalization_rule_name="identity", minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise InputError(f"--bpe-merges {pieces}: sentencepiece cannot learn that many pieces from this text "
-                         f"({error})") from None
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=pieces,
+        character_coverage=1.0, normalization_rule_name="identity", minloglevel=2,
+    )
     return model.getvalue()
+
+
+LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepiece}
 
 
 def encode(model, line):
@@ -182,20 +148,9 @@ def encode(model, line):
 
 def segmenter(bpe, code):
     """The function that segments a tokenised line by ``code``, the bytes that the learner returned."""
-    import sentencepiece
-    from subword_nmt.apply_bpe import BPE
-
     if bpe == "sentencepiece":
         return partial(encode, sentencepiece.SentencePieceProcessor(model_proto=code))
     return BPE(io.StringIO(code.decode())).process_line
-
-
-def read_code(path):
-    """The bytes of given merges, without a byte order mark: it would be part of the first line."""
-    return path.read_bytes().removeprefix(codecs.BOM_UTF8)
-
-
-LEARNERS = {"subword-nmt": learn_subword_nmt, "sentencepiece": learn_sentencepiece}
 
 
 def argument_parser(program, description):
@@ -205,8 +160,8 @@ def argument_parser(program, description):
     add("--out", required=True, metavar="DIR", help="directory for the prepared data")
     add("--bpe", choices=list(LEARNERS), default="subword-nmt",
         help="subword method, joint for both languages (default: %(default)s)")
-    add("--bpe-merges", type=positive_int, metavar="N",
-        help="merges, or with sentencepiece the size of the model (default: 10000)")
+    add("--bpe-merges", type=positive_int, default=10_000, metavar="N",
+        help="merges, or with sentencepiece the size of the model (default: %(default)s)")
     add("--joined-dictionary", action="store_true",
         help="one dictionary for both languages (default: one each, as in fairseq's recipe)")
     add("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
@@ -215,14 +170,12 @@ def argument_parser(program, description):
     return parser
 
 
-def add_source(parser):
-    """The direction of a German-English corpus; ``with_languages`` makes ``args.source_lang`` etc. of it."""
-    parser.add_argument("--source", choices=("de", "en"), default="de",
+def parse_recipe(parser):
+    """Parse the command line of a German-English recipe, which adds the direction to the parser's options."""
+    parser.add_argument("--source", dest="source_lang", choices=("de", "en"), default="de",
                         help="language to translate from; the other one is the target (default: %(default)s)")
-
-
-def with_languages(args):
-    args.source_lang, args.target_lang = args.source, "en" if args.source == "de" else "de"
+    args = parser.parse_args()
+    args.target_lang = {"de": "en", "en": "de"}[args.source_lang]
     return args
 
 
@@ -247,7 +200,12 @@ def prepare(args, inputs, read_corpus):
     given = filter(None, (args.code, args.dict_source, args.dict_target))
     options = {name: value for name, value in vars(args).items() if name not in ("out", "workers")}
     result = prepare_folder(args.out, options, [*inputs, *given], make)
-    report(result)
+    for name, row in result["splits"].items():
+        subwords = row["tokens"] - row["lines"]
+        print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
+    print(f"dropped by cleaning: {result['dropped']:,} training pairs")
+    for name, size in result["dictionaries"].items():
+        print(f"{name}: {size:,} entries, filled up to a multiple of 8 by fairseq")
     print(f"ready: {Path(args.out) / 'data-bin'}")
     return {split: result["splits"][f"{split}.{args.source_lang}"]["lines"] for split in SPLITS}
 
@@ -255,10 +213,8 @@ def prepare(args, inputs, read_corpus):
 def write_text(folder, args, corpus, references):
     """Write the subwords of ``corpus`` and the references; arguments as ``prepare`` has them. The merges are those that
     are given, or learned from the training text of both languages."""
-    for split in SPLITS:
-        check_parallel(corpus[split], split)
-    code = read_code(args.code) if args.code else LEARNERS[args.bpe](
-        chain.from_iterable(corpus["train"].values()), args.bpe_merges or 10_000)
+    training = chain.from_iterable(corpus["train"].values())
+    code = args.code.read_bytes() if args.code else LEARNERS[args.bpe](training, args.bpe_merges)
     (folder / "code").write_bytes(code)
     segment = segmenter(args.bpe, code)
     for split, texts in corpus.items():
@@ -271,11 +227,7 @@ def write_text(folder, args, corpus, references):
 
 
 def write_data_bin(folder, args):
-    """Write ``data-bin``.
-
-    Returns:
-        The counts of each text, the sizes of the dictionaries, and the lines of valid and test that are too long.
-    """
+    """Write ``data-bin``; returns the counts of each text and the dictionaries' sizes."""
     from fairseq.data import Dictionary
 
     pair = args.source_lang, args.target_lang
@@ -288,31 +240,23 @@ def write_data_bin(folder, args):
                     for language in sorted(pair)}
     splits = {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
               for split in SPLITS for language, dictionary in dictionaries.items()}
-    sizes = {f"dict.{language}.txt": (len(dictionary) - dictionary.nspecial,
-                                      sum(word.startswith("madeupword") for word in dictionary.symbols))
+    sizes = {f"dict.{language}.txt": len(dictionary) - dictionary.nspecial
              for language, dictionary in dictionaries.items()}
-    lengths = {name: longest(folder / name) for name in splits if not name.startswith("train")}
-    return {"splits": splits, "dictionaries": sizes,
-            "long": {name: length for name, length in lengths.items() if length >= POSITIONS}}
+    return {"splits": splits, "dictionaries": sizes}
 
 
-def longest(path):
-    """Subwords of a text's longest line."""
-    with open(path, encoding="utf-8") as lines:
-        return max(len(line.split()) for line in lines)
-
-
-def report(result):
-    """Print the counts."""
-    for name, row in result["splits"].items():
-        subwords = row["tokens"] - row["lines"]
-        print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
-    print(f"dropped by cleaning: {result['dropped']:,} training pairs")
-    for name, length in result["long"].items():
-        print(f"note: {name} has a line of {length:,} subwords, and models take {POSITIONS - 1:,}: shorten it, or "
-              f"train and evaluate with --max-source-positions {length + 1} --max-target-positions {length + 1}")
-    for name, (size, padding) in result["dictionaries"].items():
-        print(f"{name}: {size:,} entries, {padding} of them unused (fairseq fills up to a multiple of 8)")
+def check_given(option, path):
+    """
+    Raises:
+        InputError: merges are given as a dictionary, or something else as merges.
+    """
+    with open(path, "rb") as file:
+        merges = file.readline().startswith(b"#version:")
+    if merges and option != "--code":
+        raise InputError(f"{option} {path}: these are merges, as of --code: give a dict.LANG.txt")
+    if option == "--code" and not merges:
+        raise InputError(f"--code {path}: no merges, whose first line is '#version: 0.2': give another preparation's "
+                         "file code")
 
 
 def main():
@@ -320,45 +264,23 @@ def main():
     add = parser.add_argument
     for side in ("source", "target"):
         add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
+        add(f"--dict-{side}", type=Path, metavar="FILE", help="given dictionary, not made from the training text")
     for split in SPLITS:
-        add(f"--{split}", required=True, type=Path, metavar="PREFIX", action=Once,
-            help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both languages, a sentence a line")
+        add(f"--{split}", required=True, type=Path, metavar="PREFIX",
+            help=f"{split} text: PREFIX.LANG or PREFIX.LANG.gz of both languages")
     add("--tokenized", action="store_true", help="the text is in Moses tokens already (default: raw text)")
-    add("--lower", action="store_true", help="make the text lower case")
+    add("--lower", action="store_true", default=False, help="make the text lower case")
     add("--max-ratio", type=float, metavar="R", help="drop training pairs of which one side has more than R times the "
         f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
     add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
-    for side in ("source", "target"):
-        add(f"--dict-{side}", type=Path, metavar="FILE", help="given dictionary, not made from the training text")
-    parser.set_defaults(tokenized=False, lower=False)
     args = parser.parse_args()
-    check_options(args)
+    given = {"--code": args.code, "--dict-source": args.dict_source, "--dict-target": args.dict_target}
+    for option, path in given.items():
+        if path and args.bpe == "subword-nmt":
+            check_given(option, path)
     paths = {(split, language): find(getattr(args, split), language)
              for split in SPLITS for language in languages(args)}
     prepare(args, paths.values(), lambda: read(paths, args))
-
-
-def check_options(args):
-    """
-    Raises:
-        InputError: options that contradict each other, or files that are not what they should be.
-    """
-    if args.source_lang == args.target_lang:
-        raise InputError(f"--source-lang and --target-lang are both {args.source_lang}: give two languages")
-    if args.code and args.bpe_merges:
-        raise InputError("--code gives the merges and --bpe-merges is for learning them: give one of them")
-    if args.joined_dictionary and (args.dict_source or args.dict_target):
-        raise InputError("--joined-dictionary makes a dictionary: leave it out, or --dict-source and --dict-target")
-    for option, path in (("--code", args.code), ("--dict-source", args.dict_source),
-                         ("--dict-target", args.dict_target)):
-        if path:
-            check_file(path, option)
-        if path and option != "--code" and b"#fairseq:overwrite" in path.read_bytes():
-            raise InputError(f"{option} {path}: it has words twice (#fairseq:overwrite), and fairseq-preprocess would "
-                             "write them without that mark: leave one out")
-    if args.code and args.bpe == "subword-nmt" and not read_code(args.code).startswith(b"#version: 0.2\n"):
-        raise InputError(f"--code {args.code}: its first line is not '#version: 0.2', which subword-nmt writes: a "
-                         "vocabulary is no list of merges; give the file code of another preparation")
 
 
 if __name__ == "__main__":

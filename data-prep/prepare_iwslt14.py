@@ -5,8 +5,6 @@ tags stripped, Moses tokens, pairs of 1 to 175 tokens a side at a ratio of at mo
 pair to valid, dev2010, dev2012 and tst2010 to tst2012 as test, a joint BPE of 10,000 merges.
 """
 
-import gzip
-import io
 import re
 import sys
 import tarfile
@@ -14,7 +12,7 @@ import zlib
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, check_file, checked_lines, run
+from common import InputError, decoded_lines, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -33,38 +31,26 @@ LARGEST_MEMBER = 100 << 20  # bytes; the training files have 20 MB
 META = ("<url>", "<talkid>", "<keywords>")
 TAG = re.compile("</?(?:title|description)>")
 SEGMENT = re.compile(r'<seg id="[0-9]*">\s*|\s*</seg>\s*')
-
-
 LANGUAGES = ("de", "en")
 
 
 def members(path):
-    """The lines of the archive's files that the recipe needs, ``{name: lines}``; the archive is read to its end.
-
-    Raises:
-        InputError: the archive is truncated, damaged (its checksum covers all of it), or another one.
-    """
+    """The lines of the archive's files that the recipe needs, ``{name: lines}``."""
     wanted = {name.format(language) for name in (TRAIN, *TEST) for language in LANGUAGES}
     files = {}
     try:
-        with gzip.open(path) as file:
-            with tarfile.open(fileobj=file, mode="r|") as archive:
-                for member in archive:
-                    name = Path(member.name).name
-                    if name in wanted and member.isfile():
-                        if member.size > LARGEST_MEMBER:
-                            raise InputError(f"{path}: {name} has {member.size:,} bytes: this is another archive")
-                        files[name] = archive.extractfile(member).read()
-            while file.read(1 << 20):  # to the checksum that ends the gzip data
-                pass
-    except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        raise InputError(f"{path}: no gzipped tar archive, or not all of it ({error}): remove it, and get {URL} "
-                         "again") from None
+        with tarfile.open(path) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                if name in wanted and member.size > LARGEST_MEMBER:
+                    raise InputError(f"{path}: {name} has {member.size:,} bytes: this is another archive")
+                if name in wanted:
+                    files[name] = list(decoded_lines(archive.extractfile(member), f"{path}:{name}"))
+    except (EOFError, tarfile.TarError, zlib.error) as error:
+        raise InputError(f"{path}: not all of the archive ({error}): remove it, and call again") from None
     if missing := sorted(wanted - files.keys()):
         raise InputError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
-    # tokenizer.perl takes a carriage return for a space
-    return {name: list(checked_lines(io.BytesIO(text.replace(b"\r", b" ")), f"{path}:{name}"))
-            for name, text in files.items()}
+    return files
 
 
 def train_lines(lines):
@@ -111,13 +97,10 @@ def main():
     parser.add_argument("--archive", type=Path, metavar="FILE",
                         help="de-en.tgz (default: OUT.de-en.tgz, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
-    bitext.add_source(parser)
-    args = bitext.with_languages(parser.parse_args())
-    if args.archive:
-        check_file(args.archive, "--archive", ": give de-en.tgz, or leave --archive out to download it")
+    args = bitext.parse_recipe(parser)
     archive = args.archive or Path(f"{args.out}.de-en.tgz")
-    if not archive.exists():
-        from torch.hub import download_url_to_file  # here, as --help needs Python alone
+    if not args.archive and not archive.exists():
+        from torch.hub import download_url_to_file
 
         archive.parent.mkdir(parents=True, exist_ok=True)
         download_url_to_file(args.url, str(archive), progress=sys.stderr.isatty())

@@ -9,11 +9,10 @@ sentences were translated one by one, so an unequal length is no sign of a wrong
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, run
+from common import run
 
 PROGRAM = "prepare-multi30k.sh"
 FILES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-FOLDERS = (".", "data/task1/raw")
 
 
 def main():
@@ -21,13 +20,10 @@ def main():
     parser.add_argument("--data", required=True, type=Path, metavar="DIR",
                         help="checkout of multi30k/dataset, or a folder with its files "
                         "{train,val,test_2016_flickr}.{de,en}[.gz]")
-    bitext.add_source(parser)
-    args = bitext.with_languages(parser.parse_args())
-    folders = [args.data / folder for folder in FOLDERS if list((args.data / folder).glob("train.de*"))]
-    if not folders:
-        raise InputError(f"--data {args.data}: has no train.de or train.de.gz, nor has its {FOLDERS[1]}: give a "
-                         "checkout of https://github.com/multi30k/dataset or a folder with its files")
-    paths = {(split, language): bitext.find(folders[0] / name, language)
+    args = bitext.parse_recipe(parser)
+    checkout = args.data / "data" / "task1" / "raw"
+    folder = checkout if checkout.is_dir() else args.data
+    paths = {(split, language): bitext.find(folder / name, language)
              for split, name in FILES.items() for language in bitext.languages(args)}
     bitext.prepare(args, paths.values(), lambda: bitext.read(paths, args))
 

@@ -18,15 +18,14 @@ each with an example, which the tests run.
 import os
 import re
 import unicodedata
-from collections import Counter
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import SPLITS, InputError, Once, check_file, positive_int, progress, read_lines, run
+from common import BAR, SPLITS, InputError, positive_int, read_lines, run
 from prepare_text import argument_parser, prepare
+from tqdm import tqdm
 
 
 class Rule(NamedTuple):
@@ -216,45 +215,25 @@ class Transcript(NamedTuple):
     split: str | None = None  # None: train, or held out with its conversation
 
 
-def utterances(transcript, skipped=None):
-    """Yield the normalised utterances of a file, leaving out the empty ones.
-
-    Args:
-        skipped: ``Counter`` of the lines of another form in each file, or None, which makes them an error.
-    """
+def utterances(transcript, skip_bad_lines=False):
+    """Yield the normalised utterances of a file, leaving out the empty ones."""
     form = FORMATS[transcript.format]
     line_form = re.compile(form.line)
     for number, line in enumerate(read_lines(transcript.path), start=1):
         line = line.strip()
         if not line or (form.skip and line.startswith(form.skip)):
             continue
-        match = line_form.fullmatch(line)
-        if match is None and skipped is None:
-            raise InputError(f"{transcript.path}:{number}: expected a line like '{form.example}', not {shown(line)}: "
-                             "another format or a damaged file (--skip-bad-lines leaves such lines out)")
-        if match is None:
-            skipped[str(transcript.path)] += 1
-            continue
-        if words := normalise(match[1], transcript.format):
-            yield words
+        if match := line_form.fullmatch(line):
+            if words := normalise(match[1], transcript.format):
+                yield words
+        else:
+            message = f"{transcript.path}:{number}: expected a line like '{form.example}', not {line[:60]!r}"
+            if not skip_bad_lines:
+                raise InputError(f"{message} (--skip-bad-lines leaves such lines out)")
+            tqdm.write(f"left out: {message}")
 
 
-def shown(line):
-    """A line quoted in an error, cut to 60 characters."""
-    return repr(line if len(line) <= 60 else line[:57] + "...")
-
-
-def directory(option, path):
-    """``path`` as an existing directory."""
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{option} {path}: no such directory")
-    if not path.is_dir():
-        raise InputError(f"{option} {path}: a file: give the (unpacked) directory")
-    return path
-
-
-def find_files(directory, pattern, skip_directories=()):
+def find_files(directory, pattern):
     """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``.
 
     Raises:
@@ -265,57 +244,43 @@ def find_files(directory, pattern, skip_directories=()):
 
     files = []
     for parent, children, names in os.walk(directory, onerror=fail, followlinks=True):
-        children[:] = [child for child in children if child not in skip_directories]
+        children[:] = [child for child in children if child != "bbn_orig"]  # Fisher's originals in another format
         files += [Path(parent, name) for name in names if pattern.fullmatch(name)]
     return sorted(files)
 
 
-def conversations(option, path, pattern, like, format_):
-    """A ``Transcript`` for each file name that matches ``pattern``, whose group 1 is the conversation."""
+def conversations(path, pattern, format_, split=None):
+    """A ``Transcript`` for each file below ``path`` whose name matches ``pattern``; group 1 is the conversation."""
     pattern = re.compile(pattern)
-    # bbn_orig holds Fisher's originals in another format; a copy of a file counts once
-    files = {file.name: file for file in reversed(find_files(directory(option, path), pattern, ["bbn_orig"]))}
+    files = {file.name: file for file in reversed(find_files(path, pattern))}  # a copy of a file counts once
     if not files:
-        raise InputError(f"{option} {path}: no file named like {like} in it or below")
-    return [Transcript(files[name], format_, pattern.fullmatch(name)[1]) for name in sorted(files)]
+        raise InputError(f"{path}: no file with a name like {pattern.pattern} in it or below")
+    return [Transcript(files[name], format_, pattern.fullmatch(name)[1], split) for name in sorted(files)]
 
 
 def swb1(path):
     """The ISIP transcripts below ``path``: two files a conversation, one a side."""
-    pattern = r"(sw\d+)[AB]-ms98-a-trans\.text"
-    return conversations("--swb1", path, pattern, "sw2001A-ms98-a-trans.text", "swb1")
+    return conversations(path, r"(sw\d+)[AB]-ms98-a-trans\.text", "swb1")
 
 
 def fisher(path):
     """The Fisher transcripts below ``path``."""
-    return conversations("--fisher", path, r"(fe_03_\d+)\.txt", "fe_03_00001.txt", "fisher")
+    return conversations(path, r"(fe_03_\d+)\.txt", "fisher")
 
 
 def hub5(path):
-    """Hub5 2000's reference: an ``.stm``, an LDC ``.txt``, or a directory with either (``.stm`` first)."""
-    path = Path(path)
+    """Hub5 2000's reference: an ``.stm``, an LDC ``.txt``, or a directory with either (an English ``.stm`` first)."""
     if path.is_file():
         return [Transcript(path, "stm" if path.suffix == ".stm" else "hub5", path.stem, "test")]
-    references = find_files(directory("--hub5", path), re.compile(r".*\.stm"))
-    english = [file for file in references if "english" in file.name]
-    if len(references) == 1 or len(english) == 1:
-        return hub5((english or references)[0])
-    if references:
-        raise InputError(f"--hub5 {path}: has {len(references)} .stm files: give one of them, e.g. {references[0]}")
-    like = "en_4156.txt, sw_4390.txt or hub5e00.english.000405.stm"
-    texts = conversations("--hub5", path, r"((?:en|sw)_?\d+.*)\.txt", like, "hub5")
-    return [transcript._replace(split="test") for transcript in texts]
-
-
-SWDA_NAMES = {None: ("train",), "valid": ("val", "valid", "eval"), "test": ("test",)}
+    references = sorted(find_files(path, re.compile(r".*\.stm")), key=lambda file: "english" not in file.name)
+    return hub5(references[0]) if references else conversations(path, r"((?:en|sw)_?\d+.*)\.txt", "hub5", "test")
 
 
 def swda(path):
     """The Switchboard Dialogue Act corpus and its splits: ``train/2005.txt`` etc., or ``train_set.txt``."""
-    root = directory("--swda", path)
-    root = root / "swda_data" if (root / "swda_data").is_dir() else root
+    root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
-    for split, names in SWDA_NAMES.items():
+    for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
         files = next(filter(None, (swda_files(root, name) for name in names)), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
@@ -325,17 +290,10 @@ def swda(path):
 
 
 def swda_files(root, name):
-    """The files of one split: those in ``name/``, else ``name_set.txt``, else the older ``name_text.txt``."""
+    """The files of one split: those in ``name/``, else ``name_set.txt``."""
     names = os.listdir(root / name) if (root / name).is_dir() else []
-    # beside 2005.txt, older checkouts have 2005_text.txt, the same without speaker and act
-    files = [root / name / file for file in sorted(names) if re.fullmatch(r"[^.].*(?<!_text)\.txt", file)]
-    return files or [file for kind in ("set", "text") if (file := root / f"{name}_{kind}.txt").is_file()][:1]
-
-
-def text(option, path, split):
-    """A file with an utterance a line, for one split."""
-    check_file(path, option, ": give plain text, an utterance a line")
-    return [Transcript(Path(path), "text", Path(path).stem, split)]
+    files = [root / name / file for file in sorted(names) if file.endswith(".txt")]
+    return files or list(filter(Path.is_file, [root / f"{name}_set.txt"]))
 
 
 def collect(args):
@@ -344,11 +302,10 @@ def collect(args):
     ``--valid``, ``--test`` and ``--hub5`` replace that split of ``--swda``; a split that nothing gives is
     held out of the training conversations.
     """
-    check_sources(args)
-    given = []
-    given += text("--train", args.train, "train") if args.train else []
-    given += text("--valid", args.valid, "valid") if args.valid else []
-    given += text("--test", args.test, "test") if args.test else []
+    if not (args.swb1 or args.fisher or args.swda or args.train):
+        raise InputError("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
+    files = {split: path for split in SPLITS if (path := getattr(args, split))}
+    given = [Transcript(path, "text", path.stem, split) for split, path in files.items()]
     given += hub5(args.hub5) if args.hub5 else []
     replaced = {transcript.split for transcript in given}
     corpora = swda(args.swda) if args.swda else []
@@ -360,80 +317,47 @@ def collect(args):
     return hold_out(corpora, {split: size for split, size in sizes.items() if split not in there}) + given
 
 
-def check_sources(args):
-    """Fail on command lines that name no training text, or the same text twice."""
-    if not (args.swb1 or args.fisher or args.swda or args.train):
-        raise InputError("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
-    if args.swb1 and args.swda:
-        raise InputError("--swb1 and --swda hold the same conversations: give one of them")
-    if args.hub5 and args.test:
-        raise InputError("--hub5 and --test both give the test text: give one of them")
-
-
 def hold_out(transcripts, sizes):
     """Give ``sizes[split]`` conversations that have no split yet to each split, and the others to train.
 
     The hash of a conversation's name decides: its two sides stay together, paths and order do not matter.
     """
     names = {transcript.conversation for transcript in transcripts if transcript.split is None}
-    if sizes and not names:
-        raise InputError(f"no {' and no '.join(sizes)} text, and no conversations to hold it out from: "
-                         f"give {' and '.join(f'--{split} FILE' for split in sizes)}")
-    if sum(sizes.values()) >= len(names) > 0:
+    if sizes and sum(sizes.values()) >= len(names):
         raise InputError(f"{len(names)} conversations are too few to hold out {' + '.join(map(str, sizes.values()))} "
-                         f"of them: lower {' and '.join(f'--{split}-conversations' for split in sizes)}")
+                         f"of them: give {' and '.join(f'--{split} FILE' for split in sizes)}, or hold out fewer")
     order = iter(sorted(names, key=lambda name: sha256(name.encode()).hexdigest()))
     chosen = {name: split for split, size in sizes.items() for name in islice(order, size)}
     return [t if t.split else t._replace(split=chosen.get(t.conversation, "train")) for t in transcripts]
 
 
-def normalised(transcripts, skipped):
-    """Yield ``(split, conversation, utterance)`` of all transcripts, as ``prepare`` takes them; ``skipped`` as
-    ``utterances``."""
-    size = sum(transcript.path.stat().st_size for transcript in transcripts)
-    with progress(label="normalising", total=size, unit="B", unit_scale=True) as bar:
-        for transcript in transcripts:
-            for words in utterances(transcript, skipped):
-                yield transcript.split, transcript.conversation, words
-            bar.update(transcript.path.stat().st_size)
-
-
-def parse_arguments():
-    """The command line."""
+def main():
     parser = argument_parser("prepare-swb.sh", "Switchboard, Fisher and Hub5 transcripts to normalised text and "
                              "fairseq's binary data.", vocab_size=30000, min_count=2)
-    parser.epilog += " The rules of normalisation are tables in prepare_swb.py."
-    add_sources(parser.add_argument_group("text (--swda or --swb1; --fisher goes with either)"))
-    held_out = parser.add_argument_group("held out of the training text for a split that has none")
+    group = parser.add_argument_group("text (--swda or --swb1, the same conversations; --fisher with either)")
+    for option, text in (
+        ("--swda", "Switchboard Dialogue Act corpus: a checkout of NathanDuran/Switchboard-Corpus, in its splits"),
+        ("--swb1", "Switchboard-1 in ISIP's transcription: sw2001A-ms98-a-trans.text and so on, in PATH or below"),
+        ("--fisher", "Fisher: fe_03_00001.txt and so on, in PATH or below"),
+        ("--hub5", "Hub5 2000 reference as the test text: an .stm file, an LDC .txt file, or a folder with them"),
+        *((f"--{split}", f"plain {split} text, an utterance a line") for split in SPLITS),
+    ):
+        group.add_argument(option, type=Path, metavar="PATH", help=text)
     for split in ("valid", "test"):
-        held_out.add_argument(f"--{split}-conversations", type=positive_int, default=20, metavar="N",
-                              help="whole conversations (default: %(default)s)")
+        parser.add_argument(f"--{split}-conversations", type=positive_int, default=20, metavar="N", help="whole "
+                            f"conversations held out for a {split} text, if nothing gives it (default: %(default)s)")
     parser.add_argument("--skip-bad-lines", action="store_true",
-                        help="leave out, and count, lines that are not of their source's form, instead of stopping")
-    return parser.parse_args()
-
-
-def add_sources(group):
-    """The options that name text."""
-    add = partial(group.add_argument, type=Path, action=Once)
-    add("--swda", metavar="DIR", help="Switchboard Dialogue Act corpus: a checkout of "
-        "NathanDuran/Switchboard-Corpus, or its swda_data; its splits are kept")
-    add("--swb1", metavar="DIR", help="Switchboard-1 in ISIP's transcription: sw2001A-ms98-a-trans.text "
-        "and so on, in DIR or below")
-    add("--fisher", metavar="DIR", help="Fisher: fe_03_00001.txt and so on, in DIR or below")
-    add("--hub5", metavar="PATH", help="Hub5 2000 reference as the test text: an .stm file, an LDC .txt "
-        "file, or a directory with an .stm or with .txt files")
-    for split in SPLITS:
-        add(f"--{split}", metavar="FILE", help=f"plain {split} text, an utterance a line")
-
-
-def main():
-    args = parse_arguments()
+                        help="leave out, and name, lines that are not of their source's form, instead of stopping")
+    args = parser.parse_args()
     transcripts = collect(args)
-    skipped = Counter() if args.skip_bad_lines else None
-    sources = [transcript.path for transcript in transcripts]
+
+    def normalised():
+        for transcript in tqdm(transcripts, "normalising", unit=" files", **BAR):
+            for words in utterances(transcript, args.skip_bad_lines):
+                yield transcript.split, transcript.conversation, words
+
     options = [transcript._asdict() for transcript in transcripts], RULES, COMMON_RULES, SPELLING, args.skip_bad_lines
-    prepare(args, sources, options, lambda: normalised(transcripts, skipped), skipped)
+    prepare(args, [transcript.path for transcript in transcripts], options, normalised)
 
 
 if __name__ == "__main__":

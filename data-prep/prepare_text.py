@@ -3,28 +3,28 @@
 The recipes of single corpora (prepare_ptb, prepare_wikitext, prepare_swb) call ``prepare`` with text of their own.
 """
 
+import shutil
 from collections import Counter
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
 
 from common import (
+    BAR,
     SPLITS,
     TEXT_RULES,
     CommandParser,
     InputError,
-    Once,
     binarise,
-    check_file,
     counts,
     positive_int,
     prepare_folder,
-    progress,
     read_lines,
     run,
     words,
     write_lines,
 )
+from tqdm import tqdm
 
 OUTPUT = ("--out receives train.txt, valid.txt, test.txt, dict.txt, data-bin/ (for fairseq-train --task "
           "language_modeling), SPLIT.parts where the conversations of a split are known (the number of lines of each), "
@@ -43,7 +43,7 @@ def argument_parser(program, description, vocab_size=None, min_count=1):
     return parser
 
 
-def prepare(args, sources, options, utterances, skipped=None):
+def prepare(args, sources, options, utterances):
     """Make ``args.out`` with text, dictionary and ``data-bin``, and print their counts.
 
     Args:
@@ -52,40 +52,34 @@ def prepare(args, sources, options, utterances, skipped=None):
         options: JSON-able; all that the text depends on besides them.
         utterances: function without arguments that yields ``(split, conversation or None, line)``; conversations are
             whole, one after the other.
-        skipped: a dictionary to which it adds the lines that it leaves out, by file; they are printed.
 
     Returns:
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
     def make(folder):
         types = write_text(folder, utterances())
-        return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types, "skipped": skipped}
+        return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types}
 
     result = prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
     report(result)
-    if skipped := result["skipped"]:
-        print(f"skipped: {sum(skipped.values()):,} lines of another form in {len(skipped):,} files, the first of them "
-              f"{next(iter(skipped))}")
     print(f"ready: {Path(args.out) / 'data-bin'}")
     return result["splits"], result["vocabulary"]
 
 
 def write_text(folder, utterances):
     """Write ``SPLIT.txt`` and ``SPLIT.parts``; returns how many different words the training text has."""
-    types, filled, lengths = set(), set(), {split: Counter() for split in SPLITS}
+    types, lengths = set(), {split: Counter() for split in SPLITS}
     with ExitStack() as stack:
         files = {split: stack.enter_context(open(folder / f"{split}.txt", "w", encoding="utf-8", newline="\n"))
                  for split in SPLITS}
         for split, conversation, line in utterances:
             files[split].write(line + "\n")
             lengths[split][conversation] += 1
-            if line:
-                filled.add(split)
             if split == "train":
                 types.update(line.split())
     for split in SPLITS:
-        if split not in filled:
-            raise InputError(f"the {split} text has no words: give files with text")
+        if not lengths[split]:
+            raise InputError(f"the {split} text is empty: give files with text")
         if None not in lengths[split] and len(lengths[split]) > 1:
             write_lines(folder / f"{split}.parts", lengths[split].values())
     return len(types - {"<unk>"})
@@ -104,9 +98,7 @@ def write_data_bin(folder, size, min_count):
     texts = [word for split in SPLITS for word in (f"--{split}pref", folder / f"{split}.txt")]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
     binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
-    (folder / "dict.txt").write_bytes((folder / "data-bin" / "dict.txt").read_bytes())
-    if not (folder / "dict.txt").read_bytes():
-        raise InputError(f"no word is seen {min_count} times in training: lower --min-count")
+    shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
     dictionary = Dictionary.load(str(folder / "dict.txt"))
     perplexities = unigram_perplexities(folder / "data-bin")
     splits = {split: {**counts(folder, split, dictionary), "perplexity": perplexities[split]} for split in SPLITS}
@@ -119,7 +111,7 @@ def report(result):
     for split, row in result["splits"].items():
         words = row["tokens"] - row["lines"]
         print(f"{split:6}{row['lines']:12,}{words:13,}{row['tokens']:13,}{row['unknown']:12,}"
-              f"{100 * row['unknown'] / words:8.2f} %{row['perplexity']:21.2f}")
+              f"{100 * row['unknown'] / max(words, 1):8.2f} %{row['perplexity']:21.2f}")
     vocabulary = result["vocabulary"]
     print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
     unknown = {split: row["unknown"] for split, row in result["splits"].items()}
@@ -130,33 +122,25 @@ def report(result):
 
 def lines_of(paths, lower=False):
     """Yield ``(split, conversation, line)`` of text files, ``{split: path}``, as ``prepare`` takes them."""
-    size = sum(Path(path).stat().st_size for path in paths.values())
-    with progress(label="reading", total=size, unit="B", unit_scale=True) as bar:
-        for split, path in paths.items():
-            parts = parts_of(path)
-            conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
-            number = 0
-            for number, (line, conversation) in enumerate(zip(read_lines(path), chain(conversations, repeat(-1))), 1):
-                bar.update(len(line))
-                line = line.lower() if lower else line
-                yield split, conversation, " ".join(words(line, f"{path}:{number}"))
-            if parts and sum(parts) != number:
-                raise InputError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
+    for split, path in paths.items():
+        parts = parts_of(path)
+        conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
+        number = 0
+        for number, line in enumerate(tqdm(read_lines(path), str(path), unit=" lines", **BAR), start=1):
+            line = line.lower() if lower else line
+            yield split, next(conversations, None), " ".join(words(line, f"{path}:{number}"))
+        if parts and sum(parts) != number:
+            raise InputError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
 
 
 def parts_of(path):
     """The numbers of lines of a text's conversations, from the file beside it that ends in .parts; none without one."""
     path = Path(path).with_suffix(".parts")
-    try:
-        return list(map(int, read_lines(path))) if path.is_file() else []
-    except ValueError:
-        raise InputError(f"{path}: give the number of lines of a conversation a line") from None
+    return list(map(int, read_lines(path))) if path.is_file() else []
 
 
 def prepare_files(args, paths):
     """``prepare`` of text files, ``{split: path}``; ``args.lower`` makes them lower case."""
-    for path in paths.values():
-        check_file(path)
     parts = {split: parts_of(path) for split, path in paths.items()}
     return prepare(args, paths.values(), [args.lower, parts], lambda: lines_of(paths, args.lower))
 
@@ -180,27 +164,21 @@ def prepare_corpus(program, description, names, known):
     paths = {}
     for split in SPLITS:
         files = [args.data / f"{name}{packed}" for name in names[split] for packed in ("", ".gz")]
-        there = [file for file in files if file.is_file()]
-        if not there:
-            raise InputError(f"--data {args.data}: has no {' or '.join(names[split])}: give the unpacked folder")
-        paths[split] = there[0]
+        paths[split] = next(filter(Path.is_file, files), files[0])
     splits, vocabulary = prepare_files(args, paths)
     tokens = {split: splits[split]["tokens"] for split in SPLITS}
-    for edition, published in known.items():
-        if published == (tokens, vocabulary + 2):
-            print(f"these are the counts of {edition} as published")
-            return
-    figures = "; ".join(f"{edition}: {' + '.join(f'{count:,}' for count in tokens.values())} tokens, V = {size:,}"
-                        for edition, (tokens, size) in known.items())
-    print(f"note: another edition, or options that change it; published are, with line ends, {figures}")
+    for edition, (sizes, entries) in known.items():
+        same = "the counts are" if (sizes, entries) == (tokens, vocabulary + 2) else "note: the counts aren't"
+        figures = " + ".join(f"{size:,}" for size in sizes.values())
+        print(f"{same} those of {edition} as published, {figures} tokens with line ends and {entries:,} words")
 
 
 def main():
     parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", required=True, type=Path, metavar="FILE", action=Once,
-                            help=f"{split} text, a sentence a line; blank lines stay, as line ends alone; where FILE "
-                            "has a neighbour with the end .parts, that has the number of lines of each conversation")
+        parser.add_argument(f"--{split}", required=True, type=Path, metavar="FILE",
+                            help=f"{split} text; blank lines stay, as line ends alone; where FILE has a neighbour with "
+                            "the end .parts, that has the number of lines of each conversation")
     add_lower(parser)
     args = parser.parse_args()
     prepare_files(args, {split: getattr(args, split) for split in SPLITS})

@@ -5,7 +5,7 @@ import difflib
 import os
 import re
 import sys
-from argparse import Action, ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Iterable, Iterator, NoReturn, Optional, Sequence
 
@@ -103,18 +103,6 @@ def positive_int(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {(1 << 31) - 1}")
     return int(text)
-
-
-class Once(Action):
-    """Stores the value of an option that names a file: a second one is a mistake, where argparse forgets the first."""
-
-    namespace = None
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if option_string and self.namespace is namespace:
-            parser.error(f"{option_string} is given twice; give it once")
-        self.namespace = namespace
-        setattr(namespace, self.dest, values)
 
 
 class CommandParser(ArgumentParser):

@@ -5,18 +5,13 @@ die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
 PY=
 
-# choose_python: sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made.
-choose_python() {
+# find_python MODULE...: sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made,
+# and ends the script unless that has these modules. It only looks for them: imports take seconds.
+find_python() {
+    local missing
     if [ -n "${PYTHON_BIN:-}" ]; then PY=$PYTHON_BIN
     elif [ -x "$ROOT/.venv/bin/python" ]; then PY=$ROOT/.venv/bin/python
     else PY=python3; fi
-}
-
-# find_python MODULE...: choose_python, and ends the script unless that has these modules. It only looks for them: imports
-# take seconds.
-find_python() {
-    local missing
-    choose_python
     command -v "$PY" >/dev/null || die "$PY: no such Python: set PYTHON_BIN to one that has fairseq"
     missing=$("$PY" -c 'import sys
 from importlib.util import find_spec
@@ -25,7 +20,7 @@ print(*(name for name in sys.argv[1:] if not find_spec(name)))' "$@" 2>/dev/null
 }
 
 # usage: the script's head without its comment marks.
-usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' <"${HELP_OF:-$0}"; }
+usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' <"$0"; }
 
 # help_asked ARGUMENTS...: the script's head, and its end, where --help is among them or nothing is given.
 help_asked() {

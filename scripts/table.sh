@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Trains and evaluates the rows of a table, configs/tables/NAME.yaml, through Snakemake.
+# Trains and evaluates the rows of a table, configs/tables/NAME.yaml, through Snakemake. NAME.sh is a link to this file.
 #
+#   bash scripts/table1.sh data/swb data/multi30k --profile cpu
 #   bash scripts/table.sh NAME DATA... [options] [-- options of fairseq-train for every row]
 #
 # DATA are folders that data-prep scripts made: text of one language gives perplexity, parallel text BLEU.
+# table4 and linear_weight measure the models of table3, how surely they choose among close words and where the weight of
+# their linear components goes, and train what is missing of them.
 #
 #   --profile NAME    sizes and schedule, of configs/{lm,mt}/NAME.yaml; default: paper with a GPU, else cpu
 #   --rows ROW...     some rows; default: all
@@ -21,11 +24,10 @@
 # other: the same command again does what is left.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-name=${1:-}
-if [ -f "$ROOT/scripts/$name.sh" ] && [[ " $* " == *" --help "* || " $* " == *" -h "* || $# = 1 ]]; then
-    HELP_OF=$ROOT/scripts/$name.sh usage
-    echo
-fi
+name=$(basename "$0" .sh)
+[ "$name" = table ] || set -- "$name" "$@"
+table=$ROOT/configs/tables/${1:-}.yaml
+case " $* " in *" --help "* | *" -h "*) [ ! -f "$table" ] || { sed '/^rows:/,$d' "$table"; echo; } ;; esac
 help_asked "$@"
 find_python fairseq torch snakemake
 module experiments.cli table "$@"

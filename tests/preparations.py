@@ -23,21 +23,9 @@ import python_topics as topics  # noqa: E402, F401
 import toy_german as toy  # noqa: E402, F401
 
 
-def once(arguments):
-    """Command line words in which a later option takes the place of an earlier one."""
-    first, options = [], {}
-    values = first
-    for word in map(str, arguments):
-        if word.startswith("--"):
-            options[word] = values = []
-        else:
-            values.append(word)
-    return first + [word for option, values in options.items() for word in (option, *values)]
-
-
 def call(monkeypatch, module, *arguments):
     """Run a preparation in this process."""
-    monkeypatch.setattr(sys, "argv", [module.__name__, *once(arguments)])
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
     module.main()
 
 

@@ -21,22 +21,7 @@ WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), m
 def test_lines_come_back(lines, end, mark):
     """Whatever Unicode has; with either line end, and with a byte order mark."""
     content = mark + end.join(lines) + end
-    assert list(common.checked_lines(io.BytesIO(content.encode()), "name")) == lines
-
-
-@given(st.binary(max_size=30))
-@example(b"\xff\xfea\0")
-@example(b"a\rb\n")
-@example(b"\xef\xbb\xbf")
-def test_any_bytes_are_text_or_told(content):
-    """In a line that names the place."""
-    try:
-        lines = list(common.checked_lines(io.BytesIO(content), "name"))
-    except common.InputError as error:
-        assert str(error).startswith("name:") and "\n" not in str(error)
-    else:
-        marked = content.removeprefix(b"\xef\xbb\xbf")
-        assert "\n".join(lines).encode() == marked.replace(b"\r\n", b"\n").rstrip(b"\r\n") or lines
+    assert list(common.decoded_lines(io.BytesIO(content.encode()), "name")) == lines
 
 
 @given(st.lists(st.lists(WORDS, max_size=4), min_size=1, max_size=4))

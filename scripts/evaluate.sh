@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Evaluates a checkpoint on a test set. evaluate_lm.sh and evaluate_mt.sh are links to this file.
+#
+#   bash scripts/evaluate_lm.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-eval-lm options]
+#   bash scripts/evaluate_mt.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-generate options]
+#
+# DATA is the folder that a data-prep script made, or its data-bin, of translation beside its {valid,test}.ref.LANG.
+#
+# A language model: perplexity by fairseq-eval-lm, </s> and <unk> counted, in blocks of 35 words at most, as the profiles
+# train: shorter ones where the model was trained with fewer --tokens-per-sample, not longer ones. What fairseq says goes to
+# CHECKPOINT.SUBSET.log.
+#
+# Translation: two BLEU scores of one decoding by fairseq-generate, fairseq's tokenised BLEU4, comparable with the paper's,
+# and detokenised sacreBLEU, which ignores case, as its signature says (case:lc): IWSLT'14 and Multi30k are prepared in
+# lower case. The decoding, and what fairseq says, goes to CHECKPOINT.SUBSET.gen.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+help_asked "$@"
+kind=$(basename "$0" .sh)
+module experiments.cli evaluate "${kind#evaluate_}" "$@"
