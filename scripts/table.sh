@@ -27,7 +27,7 @@ source "$(dirname "$0")/common.sh"
 name=$(basename "$0" .sh)
 [ "$name" = table ] || set -- "$name" "$@"
 table=$ROOT/configs/tables/${1:-}.yaml
-case " $* " in *" --help "* | *" -h "*) [ ! -f "$table" ] || { sed '/^rows:/,$d' "$table"; echo; } ;; esac
+case " $* " in *" --help "* | *" -h "*) [ ! -f "$table" ] || { sed 's/^# //; /^rows:/,$d' "$table"; echo; } ;; esac
 help_asked "$@"
 find_python fairseq torch snakemake
 module experiments.cli table "$@"
