@@ -83,11 +83,3 @@ def test_kerbs_carries_the_last_context_too(trained):
     second, _ = model(words[:2, 5:], features_only=True, continues=True)
     torch.testing.assert_close(first, whole[:, :5])
     torch.testing.assert_close(second, whole[:2, 5:])
-
-
-def test_training_refuses_sentences(trained):
-    _, task = load(trained.folder)
-    task.args.sample_break_mode = "eos"
-    task.load_dataset("train")
-    with pytest.raises(SystemExit, match="--sample-break-mode none"):
-        task.get_batch_iterator(task.dataset("train"), max_sentences=5)

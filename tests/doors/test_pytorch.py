@@ -42,15 +42,6 @@ def test_from_linear(bias):
     assert GeneralizedSoftmax.from_linear(linear.bfloat16(), "rbf", bias=True).bias.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_device_and_dtype(name):
-    """As ``nn.Linear``; a layer on the meta device gets its values later."""
-    layer = LAYERS[name](device="meta", dtype=torch.bfloat16)
-    assert layer.weight.is_meta and layer.weight.dtype == torch.bfloat16
-    layer.to_empty(device="cpu").reset_parameters()
-    assert torch.isfinite(layer(torch.randn(3, D))).all()
-
-
 @pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_class_weight_and_entropy(name, reduction):

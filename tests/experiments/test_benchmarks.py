@@ -52,11 +52,3 @@ def test_training_and_scoring(tmp_path):
         first = next(other for other in rows if other["kind"] == row["kind"])
         assert row["words_per_second"] == pytest.approx(8 / min(row["steps"]), rel=0.05)
         assert row["speed_ratio"] == pytest.approx(min(first["steps"]) / min(row["steps"]), rel=0.05)
-
-
-def test_decoding(tmp_path, mt_data):
-    options = ("--arch", "kernel_transformer_small", "--kernels", "lin", "2xlin", "--sentences", 3, "--length", 2)
-    record = run(tmp_path, "decoding", mt_data, *options, "--batch-size", 2, "--beam", 2, "--device", "cpu")
-    first, second = record["rows"]
-    assert first["ratio"] == 1 and second["ratio"] == pytest.approx(second["seconds"] / first["seconds"])
-    assert (first["kernels"], second["kernels"], len(second["rounds"])) == ("lin", "2xlin", 1)

@@ -70,14 +70,6 @@ def test_a_size_with_few_trainings_takes_the_deviation_of_all():
     assert (actual["small"].freedom, actual["large"].freedom) == (10, 14)
 
 
-@pytest.mark.parametrize("rows", [{"lin": (60.0,), "pol": (59.0,)}, {"lin": (60.0, math.inf), "pol": (59.0,)},
-                                  {"lin": (60.0, 60.0), "pol": (59.0,)}])  # fmt: skip
-def test_nothing_is_known_without_a_spread(rows):
-    row = against(measured(**rows)).loc["pol"]
-    assert row[["low", "high", "p"]].isna().all()
-    assert math.isnan(row.difference) == (math.inf in rows["lin"])
-
-
 def test_equivalence():
     """The larger p of two one-sided t tests, as scipy has them."""
     lin, same, other = (60.0, 60.3, 59.8), (60.1, 60.2), (61.2, 61.4)

@@ -152,23 +152,6 @@ def test_decoding_step_by_step_is_the_full_forward(model, request):
     torch.testing.assert_close(torch.stack(steps, 1), full, rtol=1e-5, atol=1e-5)
 
 
-def test_from_pretrained(mixture_lm, lm_data):
-    """In a Python program: load a trained model, score sentences and continue them."""
-    hub = KernelLSTMLanguageModel.from_pretrained(str(mixture_lm.folder), "checkpoint_best.pt", str(lm_data))
-    hub.eval()
-    [model], task = hub.models, hub.task
-    sentence = "w1 w2 w3 w8"
-    scored = hub.score(sentence)
-    tokens = task.dictionary.encode_line(sentence, append_eos=True, add_if_not_exist=False).long()
-    inputs = torch.cat([tokens[-1:], tokens[:-1]]).unsqueeze(0)
-    with torch.no_grad():
-        expected = model(inputs)[0][0].gather(1, tokens.unsqueeze(1)).squeeze(1)
-    # fairseq's hub scores the words, not the </s> behind them
-    torch.testing.assert_close(scored["positional_scores"], expected[:-1], rtol=1e-5, atol=1e-5)
-    continued = hub.sample("w1 w2", beam=2, max_len_b=6)
-    assert continued.startswith("w1 w2")
-
-
 def test_retained_dropout_is_between_the_layers_too(mixture_lm):
     """--retain-dropout, with which fairseq-generate samples from models."""
     _, task = load(mixture_lm.folder)

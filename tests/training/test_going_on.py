@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, start, succeeded
+from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, succeeded
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
 from fairseq_kernels.checkpoint import place
@@ -63,7 +63,7 @@ def test_killed_and_gone_on(way, runs, lm_data):
     for name in ("train_iterator", "val_loss", "best"):
         assert one["extra_state"][name] == other["extra_state"][name], name
     schedules = [content["optimizer_history"][-1]["lr_scheduler_state"] for content in (one, other)]
-    assert schedules[0]["best"] == schedules[1]["best"]
+    assert schedules[0].get("best") == schedules[1].get("best")
 
 
 def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
@@ -74,10 +74,9 @@ def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
     assert "resumes after 4 updates from " in result.text
 
 
-@pytest.mark.parametrize("limit", [("--patience", 3), ("--stop-time-hours", 1e-9)], ids=lambda limit: limit[0])
-def test_what_else_ends_a_training(limit, lm_data, tmp_path):
+def test_patience(lm_data, tmp_path):
     """Is kept with the checkpoint: an interruption changes nothing, and the training stays ended."""
-    options = ("--lr", 1e-9, "--save-interval-updates", 2, *limit, "--max-update")
+    options = ("--lr", 1e-9, "--save-interval-updates", 2, "--patience", 3, "--max-update")
     updates = {}
     for folder, ends in (("whole", [40]), ("broken", [4, 40, 41])):
         for end in ends:
@@ -107,13 +106,6 @@ def test_a_finished_training_stays_as_it_is(mixture_lm, lm_data, tmp_path):
     further = (*again[:2], *again[2:], "--max-update", 22)
     result = fairseq(*further)
     assert "is damaged" in result.text and "resumes after 20 updates" in result.text and place(last)[1] == 22
-
-
-def test_nothing_is_trained_from_a_finished_training(mixture_lm, lm_data, tmp_path):
-    """By --restore-file of another training, which has made all updates already."""
-    options = ("--kernels", "2xlin,log", "--restore-file", mixture_lm.last, "--max-update", 20)
-    result = start(*lm_training(lm_data, tmp_path, *options)).wait()
-    assert result.code and "finished (20 updates)" in result.err and "--finetune-from-model" in result.err
 
 
 def test_ctrl_c_of_two_processes(lm_data, tmp_path):
