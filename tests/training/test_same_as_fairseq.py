@@ -17,6 +17,8 @@ WAYS = {
     "smoothed": ("--label-smoothing", 0.1),
     "accumulated": ("--update-freq", 2, "--clip-norm", 0.1),
 }
+EVERY = [*(("lstm", way) for way in WAYS), ("transformer_lm", "plain"), ("translation", "plain")]
+EVERY += [("translation", "sentence-avg")]
 
 
 class Pair(NamedTuple):
@@ -46,18 +48,14 @@ def pairs(lm_data, mt_data, tmp_path_factory):
         for pair in PAIRS
     }
     queued = {}
-    for pair in PAIRS:
+    for pair, way in EVERY:
         start = ("--finetune-from-model", awaited(*starts[pair]).last)
-        for way in WAYS if pair == "lstm" else ("plain", "sentence-avg"):
-            folders = [folder / f"{pair}-{way}-{kind}" for kind in ("stock", "ours")]
-            queued[pair, way] = [
-                (place, later(*training(pair, way, is_ours, data[pair], place, *start)))
-                for is_ours, place in enumerate(folders)
-            ]
+        folders = [folder / f"{pair}-{way}-{kind}" for kind in ("stock", "ours")]
+        queued[pair, way] = [
+            (place, later(*training(pair, way, is_ours, data[pair], place, *start)))
+            for is_ours, place in enumerate(folders)
+        ]
     return {name: lambda both=both: Pair(*(awaited(*one) for one in both)) for name, both in queued.items()}
-
-
-EVERY = [(pair, way) for pair in PAIRS for way in (WAYS if pair == "lstm" else ("plain", "sentence-avg"))]
 
 
 @pytest.mark.parametrize("pair, way", EVERY)

@@ -24,8 +24,7 @@ def trainings(mt_data, tmp_path_factory):
     """One of each of MODELS, queued."""
     folder = tmp_path_factory.mktemp("translation")
     return {
-        name: (folder / name, later(*mt_training(mt_data, folder / name, *options)))
-        for name, options in MODELS.items()
+        name: (folder / name, later(*mt_training(mt_data, folder / name, *options))) for name, options in MODELS.items()
     }
 
 
