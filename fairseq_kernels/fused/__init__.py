@@ -1,15 +1,15 @@
 """The ``torch.autograd.Function`` s that a chunk's large tensors go through: the formulas' fast twins. Torch only.
 
-- :mod:`scores`: the products with the words' vectors, (n, V), and each kernel's scores from them.
-- :mod:`inner_product`, :mod:`distance`, :mod:`gaussian`, :mod:`hyperbolic`: kernels, beside the files of the same
-  names in ``fairseq_kernels.kernels``, which have the formulas.
+- :mod:`word_product`: the products with the words' vectors, (n, V).
+- :mod:`inner_product`, :mod:`distance`, :mod:`gaussian`, :mod:`hyperbolic`: kernels' scores from these, beside the
+  files of the same names in ``fairseq_kernels.kernels``, which have the formulas.
 - :mod:`mixture_nll`: from scores to losses.
 
 The buffer rule. Functions in here (and KerBS's pass, its own) overwrite tensors of (n, V), nothing else does:
 
 1. A kernel's Function may overwrite its products, and the gradient that its backward is given; what it returns as
    scores its backward does not read. It leaves word and context terms alone, which other chunks use.
-2. The loss may overwrite scores that come from such a Function, and a product that is itself the score. Scores of a
+2. The loss may overwrite scores that come from such a Function, and lin's products, which are its scores. Scores of a
    plain formula it copies: autograd may still need them.
 3. Products have version counters of their own though they share a block of memory, so that a formula in one component
    does not notice what a Function does to the product of another.

@@ -2,11 +2,12 @@
 ``fairseq_kernels.kernels.distance`` for the formulas.
 
 Each computes D, times a factor, in the product's place, and takes dS/dg = -2 dS/dD at once, which saves passes over
-(n, V). 2^x stands for e^x, which takes torch three times as long.
+(n, V). 2^x stands for e^x, which takes torch three times as long. Hyper-parameters are numbers or, where they are
+learned, tensors.
 """
 
 import math
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +15,23 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .values import dot, multiplied, number
-
+Value = Union[int, float, Tensor]
 TINY = 1e-30  # below the square of any float32 number of interest
+
+
+def number(value: Value) -> float:
+    """A hyper-parameter's present value."""
+    return float(value.detach()) if isinstance(value, Tensor) else value
+
+
+def dot(one: Tensor, other: Tensor) -> Tensor:
+    """Sum of the products of all elements, without a tensor of them."""
+    return torch.dot(one.reshape(-1), other.reshape(-1))
+
+
+def multiplied(one: Tensor, other: Tensor, factor: float) -> Tensor:
+    """``one * other * factor`` stored in ``one``, in one pass."""
+    return torch.addcmul(one.new_zeros(()), one, other, value=factor, out=one)
 
 
 def squared_distance(product: Tensor, word: Tensor, context: Tensor, factor: float = 1.0) -> Tensor:

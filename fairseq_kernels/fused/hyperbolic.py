@@ -4,8 +4,7 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .distance import coincident
-from .values import number
+from .distance import coincident, number
 
 
 class Hyperbolic(Function):

@@ -18,6 +18,7 @@ from typing import Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
+HALF = (torch.float16, torch.bfloat16)
 WORDS = 512  # the fewest words of a product on the CPU
 HALF_WORDS = 4096  # of a product of gradients in half precision on the CPU
 SCORES = 2**17  # of a product on the CPU, for each thread: they stay in its cache

@@ -3,14 +3,18 @@
 Notation: p_k(v) = softmax_v (S_k(v) + beta_v); p(v) = sum_k pi_k p_k(v); y the target; t_v its (smoothed) distribution.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+import functools
+import logging
+import os
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.utils._pytree import tree_leaves
 
-from .compiled import compiled_on_cuda
+logger = logging.getLogger(__name__)
 
 
 class Scores(NamedTuple):
@@ -20,7 +24,7 @@ class Scores(NamedTuple):
         values: S_k (n, V).
         free: whether the loss may overwrite them (the buffer rule).
         token_factor: a list, where the scores are a product as it is: the factor (n, 1) of its gradient is left in it
-            instead of being multiplied (see ``scores.WordProduct``).
+            instead of being multiplied (see ``word_product.WordProduct``).
     """
 
     values: Tensor
@@ -44,7 +48,7 @@ class Smoothing(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What the scores of n tokens give.
+    """The losses of n tokens, with the gradients of their scores.
 
     Args:
         loss: -sum_v t_v log p(v), (n,).
@@ -110,6 +114,33 @@ def loss_gradient(grad_loss: Tensor) -> Optional[Tensor]:
     if grad_loss.device.type == "cpu" and bool((grad_loss == 1).all()):
         return None
     return grad_loss.unsqueeze(1)
+
+
+def compiled_on_cuda(function: Callable) -> Callable:
+    """``function``, compiled by ``torch.compile`` at its first call with CUDA tensors: one pass over memory there. On
+    the CPU, whose caches do as much, and with ``FAIRSEQ_KERNELS_FUSE=0`` it stays eager.
+
+    Where compilation fails (no Triton, an unsupported device) it says so once and stays eager: slower, not wrong.
+    """
+    compiled = None
+
+    @functools.wraps(function)
+    def call(*args):
+        nonlocal compiled
+        if not any(torch.is_tensor(leaf) and leaf.is_cuda for leaf in tree_leaves(args)):
+            return function(*args)
+        if compiled is None:
+            off = os.environ.get("FAIRSEQ_KERNELS_FUSE", "1") == "0"
+            # chunks differ in size: shapes are variables of one kernel, not constants of many
+            compiled = function if off else torch.compile(function, dynamic=True)
+        try:
+            return compiled(*args)
+        except torch._dynamo.exc.TorchDynamoException as error:  # raised before anything has run
+            compiled, reason = function, str(error).strip().splitlines()[0]
+            logger.warning("%s runs without torch.compile, slower: %s", function.__name__, reason)
+            return function(*args)
+
+    return call
 
 
 @compiled_on_cuda

@@ -9,7 +9,7 @@ from .base import Hyperparameter, Kernel
 class Linear(Kernel):
     """S = W_v . h, the stock softmax's (Gao et al. 2019, Eq. 4)."""
 
-    formula_buffers = 1
+    fused = fused.Product
 
     def similarity(self, products, words, contexts):
         return products[0]

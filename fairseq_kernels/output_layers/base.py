@@ -1,18 +1,32 @@
 """An output layer: a word's log-probability and a target's loss."""
 
+import sys
 from numbers import Integral
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, distributed, nn
 
-from ..fused.matrix_products import bfloat16_is_faster, chunks
-from ..fused.precision import HALF
+from ..fused.matrix_products import HALF, bfloat16_is_faster, chunks
 from .chunked_loss import LossPass, Metrics, chunked_loss
 from .distillation import distill
 from .layer_state import LayerState
-from .sharding import becomes_forward_methods
-from .work_space import WorkSpace, tokens_of_a_chunk
+
+CPU_BYTES, CUDA_BYTES = 192 << 20, 512 << 20  # of a chunk, where a layer's memory_budget is None
+CPU_ROWS = 384  # rows of scores on the CPU: fewer make poor matrix products, more fall out of the caches
+CPU_TOKENS = 192  # tokens of a kernel on the CPU: with more, what is made of the scores leaves the caches
+CPU_UNTIED_TOKENS = 128  # at least, with a matrix for each component, as fewer rows make its products slow
+CPU_SENSE_TOKENS = 256  # tokens of KerBS on the CPU: more are no faster
+WORDS_AT_A_TIME = 512  # whose terms are differentiated: the copies of their vectors stay in the cache
+STATISTICS_TOKENS = 1024  # of the spherical family: beside the gradients their work space is small
+FOLD_ROWS = 1 << 16  # rows of a factored matrix that are folded at a time
+
+
+class WorkSpace(NamedTuple):
+    """The memory that one token needs in a chunk, in numbers of the computation's precision."""
+
+    numbers: int
+    cpu_tokens: int = CPU_ROWS  # the most tokens on the CPU where nothing is said about memory
 
 
 def check_integer(name: str, value, least: int = 1) -> None:
@@ -164,8 +178,13 @@ class OutputLayer(LayerState):
         return torch.bfloat16 if by_autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16 else None
 
     def chunk_size(self, features: Tensor) -> int:
-        """Tokens a chunk, from the memory budget."""
-        return tokens_of_a_chunk(self.work_space(), self.memory_budget, features)
+        """The number of tokens of a chunk that fit into the memory budget, 1 or more."""
+        space, dtype = self.work_space(), torch.promote_types(features.dtype, torch.float32)
+        budget = self.memory_budget or (CUDA_BYTES if features.is_cuda else CPU_BYTES)
+        tokens = budget // (space.numbers * dtype.itemsize)
+        if self.memory_budget is None and not features.is_cuda:
+            tokens = min(tokens, space.cpu_tokens)
+        return max(1, tokens)
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalised log-probabilities.
@@ -229,7 +248,7 @@ class OutputLayer(LayerState):
             ValueError: shapes that don't fit, a target that is no integer or no word (on CUDA the latter ends in the
                 device's own error), epsilon outside [0, 1), another reduction.
         """
-        if becomes_forward_methods(self):
+        if self.becomes_forward_methods():
             return self.nll(
                 features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight
             )
@@ -237,6 +256,24 @@ class OutputLayer(LayerState):
         weights = token_weight, class_weight
         loss, metrics = eager(features, target, ignore_index, label_smoothing, reduction, weights, return_metrics)
         return (loss, metrics) if return_metrics else loss
+
+    def becomes_forward_methods(self) -> bool:
+        """Has FSDP2 (``fully_shard``) gather the parameters for ``nll`` and ``distill`` as for ``forward``. True if
+        they are sharded now: the caller calls its method again.
+
+        Raises:
+            ValueError: they belong to another module's unit, which gathers them in its own forward alone.
+        """
+        if not hasattr(getattr(self, "weight", None), "placements"):  # no DTensor
+            return False
+        fsdp = sys.modules["torch.distributed.fsdp"]
+        if not isinstance(self, fsdp.FSDPModule):
+            raise ValueError(
+                "the layer's weight is sharded: call this in the model's forward, or fully_shard(layer), too"
+            )
+        for method in ("nll", "distill"):
+            fsdp.register_fsdp_forward_method(self, method)
+        return True
 
     def _eager_nll(
         self, features, target, ignore_index, label_smoothing, reduction, weights, return_metrics

@@ -5,15 +5,13 @@ stays. Backward multiplies by the incoming scalar. Exact, in three matrix produc
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
+import functools
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
-
-from ..fused.first_order import first_order
-from ..fused.matrix_products import chunks
 
 Metrics = Dict[str, Tensor]
 
@@ -22,20 +20,19 @@ class LossPass:
     """One pass over a layer's tokens: what depends on the parameters alone, and their gradients' sums.
 
     A subclass gives :meth:`losses` and :meth:`gradients`. The gradients of large parameters are added up by
-    Functions of :mod:`fairseq_kernels.fused`, in place; those of :attr:`leaves` here.
+    Functions of :mod:`fairseq_kernels.fused`, in place; those of :attr:`leaves` by :func:`run_pass`.
 
     Attributes:
         leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
+        sums: of each one's gradients.
     """
 
     leaves: Sequence[Tensor] = ()
+    sums: Sequence[Tensor] = ()
 
     def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics]:
         """The loss of each token, (n,), differentiable; and other numbers of each: ``nll`` is without smoothing."""
         raise NotImplementedError
-
-    def add(self, gradients: Sequence[Optional[Tensor]]) -> None:
-        """Adds a chunk's gradients of :attr:`leaves`, None for 0, to their sums."""
 
     def gradients(self) -> List[Optional[Tensor]]:
         """The sums over all chunks, in the order of ``layer.parameters()``."""
@@ -51,8 +48,9 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
     losses = features.new_empty(features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
     grad_features = torch.empty_like(features if with_gradients else features[:0])
-    # no tokens are a chunk of none, which has the metrics' shapes
-    for rows in chunks(features.size(0), layer.chunk_size(features)) or [slice(0, 0)]:
+    size = layer.chunk_size(features)
+    for start in range(0, max(len(features), 1), size):  # no tokens are a chunk of none, which has the metrics' shapes
+        rows = slice(start, start + size)
         some = features[rows].detach().requires_grad_(with_gradients)
         with torch.set_grad_enabled(with_gradients):
             loss, seen = work.losses(some, target[rows], epsilon)
@@ -63,10 +61,47 @@ def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, to
             weight = torch.ones_like(loss) if token_weight is None else token_weight[rows]
             grad_some, *grads = torch.autograd.grad(loss, [some, *work.leaves], weight, allow_unused=True)
             grad_features[rows] = 0 if grad_some is None else grad_some
-            work.add(grads)
+            add_up(work.sums, grads)
         del loss  # and with it the chunk's graph, before the next one needs its memory
     gradients = [grad_features, *work.gradients()] if with_gradients else None
     return losses, {name: torch.cat(parts) for name, parts in metrics.items()}, gradients
+
+
+def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
+    """Adds each gradient that there is to its sum."""
+    for total, gradient in zip(sums, gradients):
+        if gradient is not None:
+            total += gradient
+
+
+def first_order(backward):
+    """Decorator of a backward that runs without a graph and without autocast; what it returns says, where it is
+    differentiated once more, what to do instead."""
+
+    @functools.wraps(backward)
+    def call(ctx, *grads):
+        with torch.no_grad(), torch.autocast(grads[0].device.type, enabled=False):
+            results = backward(ctx, *grads)
+        if not torch.is_grad_enabled():
+            return results
+        anchor = torch.zeros((), requires_grad=True)  # so that autograd calls NoSecondDerivative.backward
+        return tuple(None if result is None else NoSecondDerivative.apply(result, anchor) for result in results)
+
+    return call
+
+
+class NoSecondDerivative(Function):
+    """A gradient as it is; differentiating it raises."""
+
+    @staticmethod
+    def forward(ctx, gradient, anchor):
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError(
+            "nll has no second derivative; differentiate the log-probabilities, layer(features), instead"
+        )
 
 
 class ChunkedLoss(Function):

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..fused.matrix_products import chunks
-from .sharding import becomes_forward_methods
 
 
 def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Module, temperature: float = 1.0) -> Tensor:
@@ -23,7 +22,7 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
     Returns:
         (...), in float32, or float64 for float64 features.
     """
-    if becomes_forward_methods(layer):
+    if layer.becomes_forward_methods():
         return layer.distill(features, teacher_features, teacher, temperature)
 
     def divergence(own: Tensor, taught: Tensor) -> Tensor:

@@ -12,13 +12,12 @@ from typing import Iterable, List, NamedTuple, Optional, Tuple, Union
 import torch
 from torch import Tensor, nn
 
-from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks
-from ..fused.precision import at_least_float32
-from .base import OutputLayer, check_integer, several_processes
+from ..kernels.base import at_least_float32
+from .base import FOLD_ROWS, OutputLayer, check_integer, several_processes
+from .chunked_loss import first_order
 from .spherical import SphericalFamily
 from .spherical_statistics import gram
-from .work_space import FOLD_ROWS
 
 
 class FactoredGradient(NamedTuple):

@@ -8,15 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..fused.matrix_products import chunks
 from ..fused.mixture_nll import MixtureNLL, Scores
-from ..fused.scores import WordMatrices, all_products, fused_scores
+from ..fused.word_product import WordMatrices, all_products
 from ..kernels import Kernel
 from ..kernels.base import check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
-from .base import OutputLayer, finite
-from .chunked_loss import LossPass
-from .work_space import WORDS_AT_A_TIME, of_mixture
+from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
+from .chunked_loss import LossPass, add_up
 
 
 class Shared(NamedTuple):
@@ -187,15 +185,16 @@ class GeneralizedSoftmax(OutputLayer):
             contexts = self.latent_activation(words.project(features, shared.latent_projection))
         if shared.prior_projection is not None:
             log_pi = log_mixture_weights(features, shared.prior_projection)
-        token_factors: List[List[Tensor]] = [[] for _ in self.kernels]
-        products = all_products(self.components(), contexts, words, token_factors)
+        kernels, token_factors = self.components(), cast(List[List[Tensor]], [[] for _ in self.kernels])
+        products = all_products(kernels, contexts, words, token_factors)
+        terms = [kernel.context_terms(own) for kernel, own in zip(kernels, contexts)]
         scores = []
-        for k, kernel in enumerate(self.components()):
-            terms = products[k], shared.terms[k], kernel.context_terms(contexts[k])
+        for k, kernel in enumerate(kernels):
+            given = products[k], shared.terms[k], terms[k]
             if words.fused:
-                scores.append(fused_scores(kernel, *terms, token_factors[k]))
+                scores.append(kernel.fused_scores(*given, token_factors[k]))
             else:
-                scores.append(Scores(kernel.scores(*terms), free=False))
+                scores.append(Scores(kernel.scores(*given), free=False))
         return scores, log_pi
 
     def log_probabilities(self, features: Tensor) -> Tensor:
@@ -218,7 +217,8 @@ class GeneralizedSoftmax(OutputLayer):
 
     def work_space(self):
         buffers = sum(kernel.score_buffers() for kernel in self.components())
-        return of_mixture(self.vocab_size, buffers, len(self.kernels), self.untied)
+        tokens = min(CPU_ROWS // len(self.kernels), CPU_TOKENS)
+        return WorkSpace(self.vocab_size * buffers, max(tokens, CPU_UNTIED_TOKENS if self.untied else 1))
 
     def extra_repr(self) -> str:
         tied = "untied" if self.untied else "tied"
@@ -233,15 +233,14 @@ def log_mixture_weights(features: Tensor, prior_projection: Tensor) -> Tensor:
 def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tensor, ...]]:
     """Each kernel's word terms, of the shared matrix or of its own."""
 
-    def terms_of(words: slice) -> List[Tuple[Tensor, ...]]:
-        blocks = [matrix[words] for matrix in matrices]
+    def terms_of(blocks: Sequence[Tensor]) -> List[Tuple[Tensor, ...]]:
         return [tuple(kernel.word_terms(block)) for kernel, block in zip(kernels, itertools.cycle(blocks))]
 
     if torch.is_grad_enabled():
-        return terms_of(slice(None))
+        return terms_of(matrices)
     # some words at a time, as kernels may make copies of their vectors
-    blocks = [terms_of(words) for words in chunks(len(matrices[0]), WORDS_AT_A_TIME)]
-    return [tuple(map(torch.cat, zip(*terms))) for terms in zip(*blocks)]
+    parts = [terms_of(blocks) for blocks in zip(*(matrix.split(WORDS_AT_A_TIME) for matrix in matrices))]
+    return [tuple(map(torch.cat, zip(*terms))) for terms in zip(*parts)]
 
 
 class GeneralizedSoftmaxPass(LossPass):
@@ -268,7 +267,8 @@ class GeneralizedSoftmaxPass(LossPass):
         latent, prior = shared.latent_projection, shared.prior_projection
         self.words.grad_latent = None if latent is None else torch.zeros_like(latent)
         self.shared = shared._replace(
-            terms=[tuple(map(differentiable, terms)) for terms in shared.terms],
+            # those of integers, a count or an index, have no gradient
+            terms=[tuple(t.detach().requires_grad_(t.is_floating_point()) for t in terms) for terms in shared.terms],
             prior_projection=None if prior is None else prior.detach().requires_grad_(),
         )
         self.learned = [parameter for parameter in layer.kernels.parameters() if parameter.requires_grad]
@@ -285,17 +285,14 @@ class GeneralizedSoftmaxPass(LossPass):
         )
         return loss, metrics
 
-    def add(self, gradients):
-        add_up(self.sums, gradients)
-
     def gradients(self):
         self.words.workspace.buffers.clear()
         layer, sums = self.layer, iter(self.sums)
         grad_terms = [next(sums) if t.requires_grad else None for terms in self.shared.terms for t in terms]
         grad_learned = [next(sums) for _ in self.learned]
         if grad_terms:
-            for words in chunks(layer.vocab_size, WORDS_AT_A_TIME):
-                self.backward_word_terms(words, grad_terms, grad_learned)
+            for start in range(0, layer.vocab_size, WORDS_AT_A_TIME):
+                self.backward_word_terms(slice(start, start + WORDS_AT_A_TIME), grad_terms, grad_learned)
         by_parameter: Dict[Optional[Tensor], Optional[Tensor]] = dict(zip(self.learned, grad_learned))
         for matrix, gradient in zip(layer.matrices(), self.grad_matrices):  # a user may have tied some of them
             by_parameter[matrix] = by_parameter[matrix] + gradient if matrix in by_parameter else gradient
@@ -317,15 +314,3 @@ class GeneralizedSoftmaxPass(LossPass):
         gradients = torch.autograd.grad(outputs, inputs, grad_outputs, allow_unused=True)
         grad_words = [total[words] for total in self.grad_matrices]
         add_up([*grad_words, *grad_learned], gradients)
-
-
-def differentiable(term: Tensor) -> Tensor:
-    """A word term as a leaf; one of integers, a count or an index, has no gradient."""
-    return term.detach().requires_grad_(term.is_floating_point())
-
-
-def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
-    """Adds each gradient that there is to its sum."""
-    for total, gradient in zip(sums, gradients):
-        if gradient is not None:
-            total += gradient

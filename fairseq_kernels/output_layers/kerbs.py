@@ -11,12 +11,11 @@ from torch.autograd.function import once_differentiable
 from ..fused.distance import TINY  # keeps quotients by norms finite at the origin
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
-from ..fused.scores import Workspace, times_written
-from .base import OutputLayer, check_integer, finite
+from ..fused.word_product import Workspace
+from .base import CPU_SENSE_TOKENS, OutputLayer, WorkSpace, check_integer, finite
 from .chunked_loss import LossPass, Metrics
 from .kerbs_kernel import LIMIT, bayesian_kernel, clamped, divisor, switch
 from .sense_allocation import AllocationSettings, SenseAllocation, clear_moments_of
-from .work_space import CPU_SENSE_TOKENS, WorkSpace
 
 USED = 0.01  # a sense with less than this part of its word counts as idle in logs
 
@@ -81,7 +80,7 @@ class KerBSoftmax(OutputLayer):
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None
         self.bias = nn.Parameter(torch.empty(self.vocab_size)) if bias else None
         self.register_buffer("sense_word", torch.empty(self.num_senses, dtype=torch.long))
-        self._table: Optional[Tuple[Tensor, int, Tensor]] = None
+        self._table: Optional[Tuple[Tensor, Optional[int], Tensor]] = None
         self.allocation = None
         if allocation is not None:
             if allocation.maximum * self.vocab_size < self.num_senses:
@@ -140,9 +139,9 @@ class KerBSoftmax(OutputLayer):
         """The senses of each word, (V, most senses of a word), -1 where a word has fewer."""
         # a graph would have it for good, and inference mode counts no changes in place
         anew = torch.compiler.is_compiling() or self.sense_word.is_inference()
-        known = None if anew else self._table
-        version = times_written(self.sense_word)
-        if known is None or known[0] is not self.sense_word or known[1] != version:
+        version = None if anew else self.sense_word._version
+        known = self._table
+        if known is None or anew or known[0] is not self.sense_word or known[1] != version:
             with torch.inference_mode(False):  # autograd saves no tensors of inference mode
                 order = torch.argsort(self.sense_word, stable=True)
                 words = self.sense_word[order]

@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..kernels.base import LARGEST, SMALLEST
-from .base import OutputLayer
+from .base import OutputLayer, WorkSpace
 from .spherical_statistics import SphericalStatistics, Statistics, WordSums
-from .work_space import WorkSpace
 
 WITHIN = f", from {SMALLEST:g} to {LARGEST:g}"
 

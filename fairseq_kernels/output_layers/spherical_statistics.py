@@ -5,9 +5,9 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from ..fused.first_order import first_order
 from ..fused.matrix_products import chunks, multiply, word_blocks
-from .work_space import STATISTICS_TOKENS
+from .base import STATISTICS_TOKENS
+from .chunked_loss import first_order
 
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
 

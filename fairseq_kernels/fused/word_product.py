@@ -1,5 +1,5 @@
-"""From a chunk's context vectors to each kernel's scores: the products with the words' vectors, (n, V), in as few
-matrix products as possible, then the kernel's fused Function, or its formula under autograd."""
+"""From a chunk's context vectors to the products with the words' vectors, (n, V), in as few matrix products as
+possible."""
 
 from typing import Dict, Hashable, List, Optional, Sequence, Tuple
 
@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .inner_product import Scale
 from .matrix_products import backward_products, word_products
-from .mixture_nll import Scores
 
 WIDE = 3 / 4  # of the coordinates: then the zeros cost less than a product of its own
 
@@ -130,10 +128,9 @@ def all_products(
     possible; ``contexts`` are (K, n, d)."""
     matrices = len(words.matrices)
     groups: Dict[Tuple, List[Tuple[int, int, Tensor]]] = {}
-    products: List[List[Tensor]] = []
-    for k, kernel in enumerate(kernels):
-        queries = kernel.queries(contexts[k])
-        products.append([contexts] * len(queries))  # places, filled below
+    asked = [kernel.queries(own) for kernel, own in zip(kernels, contexts)]
+    products: List[List[Tensor]] = [[contexts] * len(queries) for queries in asked]  # places, filled below
+    for k, queries in enumerate(asked):
         for index, (vectors, columns) in enumerate(queries):
             vectors, columns = widened(vectors.to(contexts.dtype), columns, contexts.size(-1), matrices)
             groups.setdefault((k % matrices, columns.start, columns.stop), []).append((k, index, vectors))
@@ -156,29 +153,3 @@ def widened(vectors: Tensor, columns: slice, width: int, matrices: int) -> Tuple
 def stacked(parts: List[Tensor]) -> Tensor:
     """Rows one under the other; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def fused_scores(
-    kernel, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor], token_factor: List[Tensor]
-) -> Scores:
-    """S times the scale, as ``kernel.scores``, with what the loss may do to it (the buffer rule).
-
-    Args:
-        token_factor: the list in which the loss may leave a factor where S is a product as it is.
-    """
-    before = [times_written(product) for product in products]
-    if kernel.fused is None:
-        similarity = kernel.formula(products, words, contexts)
-    else:
-        similarity = kernel.fused.apply(*kernel.fused_values(), *products, *words, *contexts)
-    # as it is: one that the formula has overwritten has a gradient of its own
-    is_product = any(similarity is p and times_written(p) == times for p, times in zip(products, before))
-    free, scale = is_product or kernel.fused is not None, kernel.value("scale")
-    if not isinstance(scale, Tensor) and scale == 1.0:
-        return Scores(similarity, free, token_factor if is_product else None)
-    return Scores(Scale.apply(similarity, scale) if free else similarity * scale, free)
-
-
-def times_written(tensor: Tensor) -> int:
-    """Counts the changes in place; 0 in ``torch.inference_mode``, which counts none and needs no gradient."""
-    return 0 if tensor.is_inference() else tensor._version
