@@ -35,7 +35,6 @@ class WordMatrices:
         matrices: (V, d) each: one that all components share, or one for each component.
         gradients: the sums of dL/dmatrix, to which backward adds; None where no gradients are wanted.
         grad_latent: the sum of dL/dC (K, d, d), or None.
-        fused: whether the Functions of this package compute the scores; otherwise autograd differentiates formulas.
     """
 
     def __init__(
@@ -43,9 +42,8 @@ class WordMatrices:
         matrices: Sequence[Tensor],
         gradients: Optional[Sequence[Tensor]] = None,
         grad_latent: Optional[Tensor] = None,
-        fused: bool = True,
     ):
-        self.matrices, self.gradients, self.grad_latent, self.fused = matrices, gradients, grad_latent, fused
+        self.matrices, self.gradients, self.grad_latent = matrices, gradients, grad_latent
         self.workspace = Workspace()
 
     def products(
@@ -53,16 +51,12 @@ class WordMatrices:
     ) -> Sequence[Tensor]:
         """The products (n, V) of several components' queries (K n, m) with the same columns of one matrix."""
         words = self.matrices[matrix][:, columns]
-        if not self.fused:  # tensors of their own, which a formula may overwrite
-            return [part @ words.T for part in queries.unflatten(0, (len(token_factors), -1))]
         grad_words = None if self.gradients is None else self.gradients[matrix][:, columns]
         block = self.workspace.rows((matrix, columns.start, columns.stop), queries, len(words))
         return WordProduct.apply(queries, words, grad_words, block, token_factors)
 
     def project(self, features: Tensor, maps: Tensor) -> Tensor:
         """h C_k of each component, (n, d) and (K, d, d) to (K, n, d)."""
-        if not self.fused:
-            return torch.matmul(features, maps)
         return LatentProjection.apply(features, maps, self.grad_latent)
 
 

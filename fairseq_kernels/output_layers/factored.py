@@ -16,8 +16,7 @@ from ..fused.matrix_products import chunks
 from ..kernels.base import at_least_float32
 from .base import FOLD_ROWS, OutputLayer, check_integer, several_processes
 from .chunked_loss import first_order
-from .spherical import SphericalFamily
-from .spherical_statistics import gram
+from .spherical import SphericalFamily, gram
 
 
 class FactoredGradient(NamedTuple):

@@ -171,15 +171,25 @@ class GeneralizedSoftmax(OutputLayer):
         return observed
 
     def shared(self, dtype: torch.dtype) -> Shared:
-        """The tensors of the parameters alone that scores are computed from, differentiable."""
+        """The tensors of the parameters alone that scores are computed from."""
         matrices = [weight.to(dtype) for weight in self.matrices()]
         latent, prior = (None if p is None else p.to(dtype) for p in (self.latent_projection, self.prior_projection))
         return Shared(matrices, word_terms(self.components(), matrices), latent, prior)
 
-    def component_scores(
+    def plain_scores(self, features: Tensor) -> Tuple[List[Tensor], Optional[Tensor]]:
+        """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d): by the formulas."""
+        contexts, log_pi, dtype = features.unsqueeze(0), None, features.dtype
+        if self.latent_projection is not None:
+            contexts = self.latent_activation(features @ self.latent_projection.to(dtype))
+        if self.prior_projection is not None:
+            log_pi = log_mixture_weights(features, self.prior_projection)
+        matrices = itertools.cycle([weight.to(dtype) for weight in self.matrices()])
+        return [kernel(*given) for kernel, *given in zip(self.components(), matrices, contexts)], log_pi
+
+    def fused_scores(
         self, features: Tensor, shared: Shared, words: WordMatrices
     ) -> Tuple[List[Scores], Optional[Tensor]]:
-        """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d)."""
+        """:meth:`plain_scores` by the Functions of :mod:`fairseq_kernels.fused`, for the loss and for decoding."""
         contexts, log_pi = features.unsqueeze(0), None
         if shared.latent_projection is not None:
             contexts = self.latent_activation(words.project(features, shared.latent_projection))
@@ -188,29 +198,26 @@ class GeneralizedSoftmax(OutputLayer):
         kernels, token_factors = self.components(), cast(List[List[Tensor]], [[] for _ in self.kernels])
         products = all_products(kernels, contexts, words, token_factors)
         terms = [kernel.context_terms(own) for kernel, own in zip(kernels, contexts)]
-        scores = []
-        for k, kernel in enumerate(kernels):
-            given = products[k], shared.terms[k], terms[k]
-            if words.fused:
-                scores.append(kernel.fused_scores(*given, token_factors[k]))
-            else:
-                scores.append(Scores(kernel.scores(*given), free=False))
-        return scores, log_pi
+        groups = zip(kernels, products, shared.terms, terms, token_factors)
+        return [kernel.fused_scores(*given) for kernel, *given in groups], log_pi  # type: ignore[arg-type]
 
     def log_probabilities(self, features: Tensor) -> Tensor:
-        shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
-        fused = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-        scores, log_pi = self.component_scores(features, shared, WordMatrices(shared.matrices, fused=fused))
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            values, log_pi = self.plain_scores(features)
+        else:
+            shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
+            scores, log_pi = self.fused_scores(features, shared, WordMatrices(shared.matrices))
+            values = [score.values for score in scores]
         bias = None if self.bias is None else self.bias.to(features.dtype)
-        if bias is not None and len(scores) > 1:
+        if bias is not None and len(values) > 1:
             bias = finite(bias)
 
         def log_joint(k: int) -> Tensor:
             """log pi_k p_k(v)"""
-            log_p = F.log_softmax(scores[k].values if bias is None else scores[k].values + bias, dim=-1)
+            log_p = F.log_softmax(values[k] if bias is None else values[k] + bias, dim=-1)
             return log_p if log_pi is None else log_p + log_pi[:, k : k + 1]
 
-        return functools.reduce(torch.logaddexp, map(log_joint, range(len(scores))))
+        return functools.reduce(torch.logaddexp, map(log_joint, range(len(values))))
 
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)
@@ -244,8 +251,7 @@ def word_terms(kernels: Sequence, matrices: Sequence[Tensor]) -> List[Tuple[Tens
 
 
 class GeneralizedSoftmaxPass(LossPass):
-    """The loss of a :class:`GeneralizedSoftmax`: its :meth:`~GeneralizedSoftmax.component_scores` with the products and
-    kernels of :mod:`fairseq_kernels.fused`, then ``MixtureNLL``.
+    """The loss of a :class:`GeneralizedSoftmax`: its :meth:`~GeneralizedSoftmax.fused_scores`, then ``MixtureNLL``.
 
     The gradients of W, C and the biases are added up in place by the Functions; the leaves are the word terms, M and
     the learned hyper-parameters. The word terms' gradients go on to W at the end, some words at a time.
@@ -278,7 +284,7 @@ class GeneralizedSoftmaxPass(LossPass):
         self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
 
     def losses(self, features, target, epsilon):
-        scores, log_pi = self.layer.component_scores(features, self.shared, self.words)
+        scores, log_pi = self.layer.fused_scores(features, self.shared, self.words)
         metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
         loss = MixtureNLL.apply(
             log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)

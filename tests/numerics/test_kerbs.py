@@ -9,7 +9,7 @@ import torch
 from layer_checks import inputs
 
 from fairseq_kernels import AllocationSettings, KerBSoftmax
-from fairseq_kernels.output_layers.kerbs_kernel import bayesian_kernel
+from fairseq_kernels.output_layers.kerbs import bayesian_kernel
 
 MODES = {"kernel": {}, "positive": {"positive_only": True}, "inner product": {"kernel": False}}
 THETAS = (-5.0, -1.0, -0.3, -1e-2, -1e-5, 0.0, 1e-9, 1e-4, 5e-3, 2e-2, 0.5, 1.0, 5.0)

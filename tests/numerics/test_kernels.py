@@ -333,7 +333,7 @@ def test_parameters_of_a_component():
         ("lin", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
         ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
         ("log", "foo.p=2", DIM, ["foo", *KERNELS]),
-        ("log", "p=2", DIM, ["p", *KERNELS]),
+        ("log", "p=2", DIM, ["'KERNEL.p'"]),
         ("log", {"log": 2}, DIM, ["log", "log.p"]),
         ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
         ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),

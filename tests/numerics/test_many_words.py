@@ -6,7 +6,7 @@ import torch
 
 from fairseq_kernels import GeneralizedSoftmax, KerBSoftmax
 from fairseq_kernels.output_layers import generalized_softmax
-from fairseq_kernels.output_layers.spherical_statistics import gram
+from fairseq_kernels.output_layers.spherical import gram
 
 WORDS = 2 * generalized_softmax.WORDS_AT_A_TIME + 7
 

@@ -9,7 +9,7 @@ from layer_checks import gradients, randomised
 from torch import nn
 
 from fairseq_kernels import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
-from fairseq_kernels.output_layers import spherical_statistics
+from fairseq_kernels.output_layers import spherical
 
 LAYERS = {layer.name: layer for layer in (TaylorSoftmax, SphericalSoftmax, SquaredError, SoftmaxBound)}
 each_layer = pytest.mark.parametrize("name", LAYERS)
@@ -126,13 +126,13 @@ def test_extreme_norms(name):
 
 def test_the_words_sums_are_computed_once_in_evaluation(monkeypatch):
     """And anew at every training step, and for another precision."""
-    calls, gram = [], spherical_statistics.gram
+    calls, gram = [], spherical.gram
 
     def counted(weight):
         calls.append(weight.dtype)
         return gram(weight)
 
-    monkeypatch.setattr(spherical_statistics, "gram", counted)
+    monkeypatch.setattr(spherical, "gram", counted)
     layer = make("taylor").float().eval()
     features, target = tokens()
     features = features.float()
