@@ -72,10 +72,7 @@ class OutputLayerCriterion(FairseqCriterion):
 
     @classmethod
     def check_layer(cls, name: Optional[str]) -> None:
-        """
-        Raises:
-            SystemExit: the criterion isn't for the output layer ``name``; None stands for fairseq's own.
-        """
+        """Ends the program if the criterion isn't for the output layer ``name``; None stands for fairseq's own."""
         if name is not None and cls.layer_name in (None, name):
             return
         if name is None:

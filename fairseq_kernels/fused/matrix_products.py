@@ -38,14 +38,8 @@ def word_blocks(words: int, rows: int, device: torch.device) -> List[slice]:
 
 @functools.cache
 def onednn_is_faster() -> bool:
-    """Whether float32 products go through oneDNN: by the processor, so that the same one always rounds alike.
-
-    Raises:
-        ValueError: ``FAIRSEQ_KERNELS_ONEDNN`` is neither 0 nor 1.
-    """
-    choice = os.environ.get("FAIRSEQ_KERNELS_ONEDNN", "")
-    if choice not in ("", "0", "1"):
-        raise ValueError(f"FAIRSEQ_KERNELS_ONEDNN={choice} is not allowed: set it to 0 or 1, or leave it unset")
+    """Whether float32 products go through oneDNN: by the processor, so that the same one always rounds alike."""
+    choice = os.environ.get("FAIRSEQ_KERNELS_ONEDNN")
     if choice == "0" or not (torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "matmul")):
         return False
     information = Path("/proc/cpuinfo")

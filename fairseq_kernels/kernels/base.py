@@ -255,11 +255,8 @@ class Kernel(nn.Module):
 
 
 def check_interface(kernel: Kernel) -> None:
-    """Calls a kernel's methods once, for two context vectors and three words.
-
-    Raises:
-        TypeError: a method returns something else than its docstring says, or a tensor without gradient.
-    """
+    """Calls a kernel's methods once, for two context vectors and three words. A TypeError names the one that returns
+    something else than its docstring says, or a tensor without gradient."""
     dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
     weight, contexts = (torch.linspace(-1, 1, n * kernel.embed_dim, dtype=dtype).view(n, -1) for n in (3, 2))
     without_values = any(tensor.is_meta for tensor in (weight, *kernel.parameters()))
@@ -282,26 +279,14 @@ def check_interface(kernel: Kernel) -> None:
         for method, given, shape in (("word_terms", words, (3,)), ("context_terms", terms, (2, 1))):
             fits = isinstance(given, (tuple, list)) and all(getattr(term, "shape", None) == shape for term in given)
             expect(method, "a tuple of tensors " + ("(V,)" if method == "word_terms" else "(N, 1)"), fits)
-
-        def products() -> List[Tensor]:
-            return [vectors.to(dtype) @ weight[:, columns].T for vectors, columns in queries]
-
-        similarity = kernel.similarity(products(), words, terms)
+        products = [vectors.to(dtype) @ weight[:, columns].T for vectors, columns in queries]
+        similarity = kernel.similarity(products, words, terms)
         fits = getattr(similarity, "shape", None) == (2, 3) and similarity.requires_grad
         expect("similarity", "a tensor (N, V) with a gradient: without detach, .data and no_grad", fits)
-        learned = list(kernel.parameters())
-        if kernel.fused is not None and learned:
-            score = kernel.fused.apply(*kernel.fused_values(), *products(), *words, *terms) * kernel.value("scale")
-            gradients = torch.autograd.grad(score.sum(), learned, allow_unused=True)
-            expect("fused", "a gradient of each learned value", all(g is not None for g in gradients))
 
 
 def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
-    """Decorator that makes a :class:`Kernel` known by a name, to ``kernels="2xlin,NAME"`` and ``--kernels`` alike.
-
-    Raises:
-        ValueError: a name that a mixture can't be written with, or one of another kernel.
-    """
+    """Decorator that makes a :class:`Kernel` known by a name, to ``kernels="2xlin,NAME"`` and ``--kernels`` alike."""
 
     def register(kernel: Type[Kernel]) -> Type[Kernel]:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):

@@ -50,24 +50,12 @@ class KernelLSTMDecoder(LSTMDecoder):
     """The stock decoder without encoder and attention, its cells' loop replaced by ``nn.LSTM``: whole sequences in
     training, a call a step in decoding, on the same weights."""
 
-    def __init__(
-        self, dictionary, embed_dim, hidden_size, out_embed_dim, num_layers, dropout_in, dropout_out, **kwargs
-    ):
-        super().__init__(
-            dictionary,
-            embed_dim=embed_dim,
-            hidden_size=hidden_size,
-            out_embed_dim=out_embed_dim,
-            num_layers=0,  # no cells
-            dropout_in=dropout_in,
-            dropout_out=dropout_out,
-            attention=False,
-            encoder_output_units=0,
-            share_input_output_embed=True,  # no V x d fc_out
-            **kwargs,
-        )
+    def __init__(self, dictionary, num_layers, **options):
+        fixed = {"num_layers": 0, "attention": False, "encoder_output_units": 0}  # no cells
+        super().__init__(dictionary, **options, **fixed, share_input_output_embed=True)  # no V x d fc_out
         self.num_layers = num_layers
-        self.lstm = LSTM(embed_dim, hidden_size, num_layers=num_layers, dropout=dropout_out if num_layers > 1 else 0.0)
+        dropout = options["dropout_out"] if num_layers > 1 else 0.0
+        self.lstm = LSTM(options["embed_dim"], options["hidden_size"], num_layers=num_layers, dropout=dropout)
         self.output_projection: Optional[nn.Module] = None  # set by the model, which may share embed_tokens with it
         self.embeds_by_context = False
         self.carried = {}  # the states at the end of the last batch, in training (True) and in evaluation (False)
@@ -196,13 +184,8 @@ def check_config(cfg) -> None:
         if cfg.output_layer != "kerbs":
             raise mistake(f"--kerbs-input {cfg.kerbs_input} needs --output-layer kerbs")
         if cfg.decoder_embed_dim != cfg.decoder_out_embed_dim:
-            raise mistake(
-                f"--kerbs-input {cfg.kerbs_input} needs one dimension for input and output, not "
-                f"{cfg.decoder_embed_dim} and {cfg.decoder_out_embed_dim}; set --decoder-embed-dim and "
-                "--decoder-out-embed-dim equal"
-            )
-        if cfg.decoder_embed_path:
-            raise mistake("--decoder-embed-path has no meaning with --kerbs-input prior or posterior; leave it out")
+            sizes = f"{cfg.decoder_embed_dim} and {cfg.decoder_out_embed_dim}"
+            raise mistake(f"--kerbs-input needs --decoder-embed-dim and --decoder-out-embed-dim equal, not {sizes}")
 
 
 @register_model_architecture("kernel_lstm_lm", "kernel_lstm_lm_swb")

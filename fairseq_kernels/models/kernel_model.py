@@ -90,11 +90,7 @@ class KernelModel:
         return LossOutput(loss, nll, layer.observe(features), ranks)
 
     def refuse_nan(self, values: Tensor) -> None:
-        """Ends an evaluation, which fairseq would end well and with "ppl nan". In training it looks for NaN itself.
-
-        Raises:
-            FloatingPointError: there is one.
-        """
+        """Ends an evaluation, which fairseq would end well and with "ppl nan". In training it looks for NaN itself."""
         if not self.training and values.isnan().any():
             raise FloatingPointError("the model gives NaN: its training diverged; use an earlier checkpoint")
 

@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from ..errors import mistake, one_line_errors
-from ..fused.matrix_products import onednn_is_faster
 from ..output_layers import LAYERS, GeneralizedSoftmax, Options, OutputLayer
 from ..output_layers.table import option
 from ..word_counts import word_counts
@@ -120,7 +119,6 @@ def build_output_layer(
         raise mistake(f"--output-memory-mib {cfg.output_memory_mib} is not allowed: give 1 or more")
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
-        onednn_is_faster()  # else a wrong FAIRSEQ_KERNELS_ONEDNN is noticed in training
         options = row.options(**{its.name: getattr(cfg, its.name) for its in fields(row.options)})
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
         layer = row.layer(**sizes, bias=bias != "false", **options.arguments(len(dictionary)))

@@ -31,16 +31,12 @@ class SenseEmbedding(nn.Module):
         missing, senses = senses < 0, senses.clamp_min(0)
         vectors = nn.functional.embedding(senses, layer.weight)
         if context is None:
-            scores = self.log_prior(layer, senses)
+            # idle senses and unknown words keep a share
+            usage = torch.ones_like(senses) if layer.allocation is None else layer.allocation.usage[senses] + 1e-3
+            scores = usage.log()
         else:  # half precision has no room for the norms' product
             wide = torch.promote_types(vectors.dtype, torch.float32)
             scores = layer.scores_of(context.to(wide), senses, vectors.to(wide))
         weights = torch.softmax(scores.masked_fill(missing, -torch.inf), dim=-1)
         result = (weights.to(vectors.dtype).unsqueeze(-1) * vectors).sum(-2)
         return result.masked_fill((words == self.padding_idx).unsqueeze(-1), 0.0)
-
-    @staticmethod
-    def log_prior(layer: KerBSoftmax, senses: Tensor) -> Tensor:
-        if layer.allocation is None:
-            return torch.zeros(senses.shape, device=senses.device)
-        return (layer.allocation.usage[senses] + 1e-3).log()  # idle senses and unknown words keep a share

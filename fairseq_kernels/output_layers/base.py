@@ -30,10 +30,7 @@ class WorkSpace(NamedTuple):
 
 
 def check_integer(name: str, value, least: int = 1) -> None:
-    """
-    Raises:
-        ValueError: not an integer of at least ``least``.
-    """
+    """Raises ValueError for what is no integer of at least ``least``."""
     if not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}={value} is not allowed: it must be an integer >= {least}")
 
@@ -59,11 +56,8 @@ class Tokens(NamedTuple):
 
 
 def refuse_computed(module: nn.Module, parametrized: bool) -> None:
-    """
-    Raises:
-        ValueError: a tensor that hooks compute from others (``torch.nn.utils.spectral_norm``), or, if ``parametrized``,
-            that parametrizations do.
-    """
+    """Raises ValueError for a tensor that hooks compute from others (``torch.nn.utils.spectral_norm``), or, if
+    ``parametrized``, that parametrizations do."""
     for part in module.modules():
         names = list(getattr(part, "parametrizations", ())) if parametrized else []
         for name, value in vars(part).items():
@@ -152,18 +146,10 @@ class OutputLayer(LayerState):
         """Start the bias from the words' counts (V,), to each of which one is added: where a context vector of 0 gives
         all words the same score (lin, pol, sig, abs, the spherical family), they have their prior probabilities there;
         with other kernels, about.
-
-        Raises:
-            ValueError: the layer has no bias, or there aren't V counts.
         """
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
         smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
-        wrong = smoothed[~(smoothed.isfinite() & (smoothed >= 1))]
-        if wrong.numel():
-            raise ValueError(f"the count {float(wrong[0]) - 1:g} is not allowed: counts are 0 or more")
-        if smoothed.shape != self.bias.shape:
-            raise ValueError(f"{smoothed.numel()} counts don't fit {self.vocab_size} words")
         with torch.no_grad():
             self.bias.copy_(self.prior_bias(smoothed / smoothed.sum()))
 
@@ -185,6 +171,10 @@ class OutputLayer(LayerState):
         if self.memory_budget is None and not features.is_cuda:
             tokens = min(tokens, space.cpu_tokens)
         return max(1, tokens)
+
+    def extra_repr(self) -> str:
+        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, bias={self.bias is not None}"
+        return ", ".join(filter(None, [sizes, self.settings]))
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalised log-probabilities.
@@ -259,18 +249,12 @@ class OutputLayer(LayerState):
 
     def becomes_forward_methods(self) -> bool:
         """Has FSDP2 (``fully_shard``) gather the parameters for ``nll`` and ``distill`` as for ``forward``. True if
-        they are sharded now: the caller calls its method again.
-
-        Raises:
-            ValueError: they belong to another module's unit, which gathers them in its own forward alone.
-        """
+        they are sharded now: the caller calls its method again."""
         if not hasattr(getattr(self, "weight", None), "placements"):  # no DTensor
             return False
         fsdp = sys.modules["torch.distributed.fsdp"]
         if not isinstance(self, fsdp.FSDPModule):
-            raise ValueError(
-                "the layer's weight is sharded: call this in the model's forward, or fully_shard(layer), too"
-            )
+            raise ValueError("the layer's weight is sharded: call this in the model's forward, or fully_shard(layer)")
         for method in ("nll", "distill"):
             fsdp.register_fsdp_forward_method(self, method)
         return True
@@ -311,12 +295,10 @@ class OutputLayer(LayerState):
         if token_weight is not None:
             given["token_weight"] = token_weight
         for name, tensor in given.items():
-            if not isinstance(tensor, Tensor):
-                raise ValueError(f"{name} is a {type(tensor).__name__}; give a tensor")
             if name != "features" and tensor.shape != features.shape[:-1]:
                 shapes = tuple(tensor.shape), tuple(features.shape)
                 raise ValueError("{} of shape {} doesn't fit features of shape {}".format(name, *shapes))
-        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        if target.is_floating_point() or target.dtype == torch.bool:
             raise ValueError(f"target of {target.dtype} is not allowed: give the words' indices, as torch.long")
         flat, words = self._flatten(features), target.reshape(-1).long()
         weight = None if token_weight is None else token_weight.reshape(-1).to(flat.dtype)
@@ -343,9 +325,6 @@ class OutputLayer(LayerState):
     def evaluate(self, features: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
         """Each target's log p, also where the loss is another one, and its rank, 0 for the most probable word:
         (..., d), (...) to (...) each.
-
-        Raises:
-            ValueError: shapes that don't fit, or a target that is no word, as in :meth:`nll`.
         """
         tokens = self._tokens(features, target)
         flat, words = tokens.features, tokens.target.unsqueeze(1)
@@ -404,6 +383,4 @@ class OutputLayer(LayerState):
             )
         if features.dim() < 1 or features.size(-1) != self.embed_dim:
             raise ValueError(f"features of shape {tuple(features.shape)} don't fit embed_dim={self.embed_dim}")
-        if features.is_complex():
-            raise ValueError(f"features of {features.dtype} are not allowed: give real numbers")
         return features.reshape(-1, self.embed_dim).to(torch.promote_types(features.dtype, torch.float32))

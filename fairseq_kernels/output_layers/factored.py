@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..fused.matrix_products import chunks
 from ..kernels.base import at_least_float32
-from .base import FOLD_ROWS, OutputLayer, check_integer, several_processes
+from .base import FOLD_ROWS, OutputLayer, several_processes
 from .chunked_loss import first_order
 from .spherical import SphericalFamily, gram
 
@@ -212,16 +212,9 @@ def factored(
         condition_limit: U is folded into A when ||U|| ||U^-1|| / e, at least its condition number over e, exceeds
             this; default 1e2, in float64 1e6.
         fold_every: and after so many updates.
-
-    Raises:
-        ValueError: another layer, or ``fold_every`` below 1.
     """
     if not isinstance(layer, SphericalFamily):
-        raise ValueError(
-            f"{type(layer).__name__} can't be factored; give a layer of the spherical family: TaylorSoftmax, "
-            "SphericalSoftmax, SquaredError or SoftmaxBound"
-        )
-    check_integer("fold_every", fold_every)
+        raise ValueError(f"{type(layer).__name__} can't be factored; give a layer of the spherical family")
     if condition_limit is None:
         condition_limit = 1e6 if layer.weight.dtype == torch.float64 else 1e2
     return FactoredSpherical(layer, condition_limit, fold_every)
@@ -239,11 +232,6 @@ class FactoredSGD(torch.optim.Optimizer):
 
     def __init__(self, layers: Iterable[FactoredSpherical], lr: float):
         self.layers = list(layers)
-        for layer in self.layers:
-            if not isinstance(layer, FactoredSpherical):
-                raise ValueError(f"{type(layer).__name__} is not factored; give factored(layer)")
-        if not lr >= 0:
-            raise ValueError(f"lr={lr} is not allowed: it must be 0 or more")
         super().__init__([{"params": list(layer.parameters())} for layer in self.layers], {"lr": lr})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -253,11 +241,7 @@ class FactoredSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One step on all gradients since the last one.
-
-        Raises:
-            RuntimeError: several processes train, each of which would make a step of its own.
-        """
+        """One step on all gradients since the last one."""
         if several_processes():
             raise RuntimeError("FactoredSGD trains in one process; with several give the layer that isn't factored")
         loss = None

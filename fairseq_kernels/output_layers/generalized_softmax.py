@@ -41,8 +41,7 @@ class GeneralizedSoftmax(OutputLayer):
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping; ``"rbf2.gamma=10"`` of a
             component alone, by its name in :meth:`component_names`.
-        memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
-            192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: as of :class:`OutputLayer`.
         latent_projection: ``"tanh"`` gives a single kernel tanh(C^T h), too, which a mixture's components have anyway;
             ``"linear"`` gives it, or each component of a mixture, C^T h without the tanh.
         device, dtype: of the parameters, as of ``nn.Linear``; learned hyper-parameters are at least float32.
@@ -226,10 +225,6 @@ class GeneralizedSoftmax(OutputLayer):
         buffers = sum(kernel.score_buffers() for kernel in self.components())
         tokens = min(CPU_ROWS // len(self.kernels), CPU_TOKENS)
         return WorkSpace(self.vocab_size * buffers, max(tokens, CPU_UNTIED_TOKENS if self.untied else 1))
-
-    def extra_repr(self) -> str:
-        tied = "untied" if self.untied else "tied"
-        return f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, {tied}, bias={self.bias is not None}"
 
 
 def log_mixture_weights(features: Tensor, prior_projection: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ..fused.distance import TINY  # keeps quotients by norms finite at the orig
 from ..fused.matrix_products import backward_products, word_blocks, word_products
 from ..fused.mixture_nll import Smoothing, log_sum_exp, softmax
 from ..fused.word_product import Workspace
-from .base import CPU_SENSE_TOKENS, OutputLayer, WorkSpace, check_integer, finite
+from .base import CPU_SENSE_TOKENS, OutputLayer, WorkSpace, finite
 from .chunked_loss import LossPass, Metrics
 from .sense_allocation import AllocationSettings, SenseAllocation, clear_moments_of
 
@@ -39,8 +39,7 @@ class KerBSoftmax(OutputLayer):
         theta: its start.
         allocation: how senses move between words in training (section 4.2), at the updates that
             :meth:`set_num_updates` is called with; None: they stay.
-        memory_budget: bytes of work space for :meth:`nll` and for what is evaluated without gradients; default at most
-            192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: as of :class:`OutputLayer`.
         device, dtype: of the parameters, as of ``nn.Linear``.
 
     Attributes:
@@ -73,7 +72,8 @@ class KerBSoftmax(OutputLayer):
         kind = "kerbs" if kernel else "kerbs without kernel"
         super().__init__(embed_dim, num_embeddings, kind, "positive_only" if positive_only else "", memory_budget)
         senses = 3 * self.vocab_size if senses is None else senses
-        check_integer("senses", senses, num_embeddings)  # one a word at least
+        if senses < self.vocab_size:
+            raise ValueError(f"{senses} senses are too few for {self.vocab_size} words, which need one each")
         if not -LIMIT <= theta <= LIMIT:
             raise ValueError(f"theta={theta:g} is not allowed: give a finite number, from {-LIMIT:g} to {LIMIT:g}")
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
@@ -85,10 +85,7 @@ class KerBSoftmax(OutputLayer):
         self.allocation = None
         if allocation is not None:
             if allocation.maximum * self.vocab_size < self.num_senses:
-                raise ValueError(
-                    f"senses={senses} is not allowed: {num_embeddings} words have at most {allocation.maximum} each; "
-                    "give fewer, or a larger maximum"
-                )
+                raise ValueError(f"{senses} senses are too many for words of at most {allocation.maximum} each")
             self.allocation = SenseAllocation(allocation, self.vocab_size, self.num_senses)
             clear_moments_of(self)
         self.to(device=device, dtype=dtype)
@@ -216,10 +213,6 @@ class KerBSoftmax(OutputLayer):
         ``broadcast_buffers=False``, else the first process's counts overwrite the others'."""
         if self.training and self.allocation is not None:
             self.allocation.update(self, num_updates)
-
-    def extra_repr(self) -> str:
-        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, senses={self.num_senses}"
-        return f"{sizes}, kernel={self.theta is not None}, bias={self.bias is not None}"
 
 
 def norm(vectors: Tensor) -> Tensor:

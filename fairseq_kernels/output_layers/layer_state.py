@@ -36,11 +36,7 @@ class LayerState(nn.Module):
         return torch.tensor(list(f"{self.kind}; {self.settings}".encode()), dtype=torch.int32)
 
     def check_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
-        """Compares a checkpoint's layer with this one: warns of other settings.
-
-        Raises:
-            ValueError: the checkpoint is of another kind of layer.
-        """
+        """Compares a checkpoint's layer with this one: warns of other settings, refuses another kind of layer."""
         kind, _, settings = bytes(state_dict[f"{prefix}kind_version"].tolist()).decode().partition("; ")
         if kind != self.kind:
             raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {self.kind!r}")

@@ -44,14 +44,9 @@ class AllocationSettings:
         check_integer("every", self.every)
         check_integer("minimum", self.minimum)
         check_integer("maximum", self.maximum, self.minimum)
-        for name, allowed, fits in (
-            ("rate", "a number above 0 and at most 1", 0 < self.rate <= 1),
-            ("share", "a number above 0 and at most 1", 0 < self.share <= 1),
-            ("frequent", "a number above 0 and at most 1", 0 < self.frequent <= 1),
-            ("noise", "0 or more", self.noise >= 0),
-        ):
-            if not fits:
-                raise ValueError(f"{name}={getattr(self, name):g} is not allowed: it must be {allowed}")
+        for name in ("rate", "share", "frequent"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name):g} is not allowed: it must be above 0 and at most 1")
 
 
 class SenseAllocation(nn.Module):

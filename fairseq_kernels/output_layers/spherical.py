@@ -14,7 +14,7 @@ from .chunked_loss import first_order
 
 Statistics = Tuple[Tensor, Tensor, Tensor]
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
-WITHIN = f", from {SMALLEST:g} to {LARGEST:g}"
+POSITIVE = f"it must be a number > 0, from {SMALLEST:g} to {LARGEST:g}"
 
 
 class WordSums(NamedTuple):
@@ -169,10 +169,6 @@ class SphericalFamily(OutputLayer):
     def work_space(self):
         return WorkSpace(4 * self.vocab_size)
 
-    def extra_repr(self) -> str:
-        sizes = f"embed_dim={self.embed_dim}, num_embeddings={self.vocab_size}, bias={self.bias is not None}"
-        return ", ".join(filter(None, [sizes, self.settings]))
-
     def log_probabilities(self, features: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(features.dtype)
         return self.distribution(F.linear(features, self.weight.to(features.dtype), bias))
@@ -227,7 +223,7 @@ class SphericalSoftmax(SphericalFamily):
 
     def __init__(self, *sizes, epsilon: float = 0.0198, **options):
         if not SMALLEST <= epsilon <= LARGEST:
-            raise ValueError(f"epsilon={epsilon:g} is not allowed: it must be a number > 0{WITHIN}, such as 0.0198")
+            raise ValueError(f"epsilon={epsilon:g} is not allowed: {POSITIVE}")
         super().__init__(*sizes, settings=f"epsilon={epsilon:g}", **options)
         self.epsilon = float(epsilon)
 
@@ -271,9 +267,7 @@ class SoftmaxBound(SphericalFamily):
 
     def __init__(self, *sizes, xi: Optional[float] = None, **options):
         if xi is not None and not SMALLEST <= xi <= LARGEST:
-            raise ValueError(
-                f"xi={xi:g} is not allowed: it must be a number > 0{WITHIN}, or None for the tightest bound"
-            )
+            raise ValueError(f"xi={xi:g} is not allowed: {POSITIVE}, or None for the tightest bound")
         super().__init__(*sizes, settings="" if xi is None else f"xi={xi:g}", **options)
         self.xi = xi
 

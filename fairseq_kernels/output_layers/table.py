@@ -85,11 +85,6 @@ class KerbsOptions(Options):
         if not match:
             raise ValueError(f"--senses {self.senses} is not allowed: give a number, or a multiple of V as in 3x")
         senses = int(match[2]) if match[2] else int(float(match[1]) * words)
-        if senses < words:
-            raise ValueError(
-                f"--senses {self.senses} is not allowed: it is of all {words} words together; give {words} or more, or "
-                "a multiple of V as in 3x"
-            )
         allocation = None
         if self.kerbs_reallocate_every:
             allocation = AllocationSettings(
@@ -120,11 +115,6 @@ class Layer(NamedTuple):
     criterion: str = ANY_LAYER
     options: Type[Options] = Options
     default_bias: Optional[str] = None
-
-    @property
-    def loss_is_nll(self) -> bool:
-        """Whether the loss is -log p(y), from which perplexity follows."""
-        return self.layer.loss_is_nll
 
 
 LAYERS: Dict[str, Layer] = {}

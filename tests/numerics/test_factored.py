@@ -328,15 +328,6 @@ def test_one_process_only(monkeypatch):
         sgd.step()
 
 
-def test_checkpoints_of_other_layers_are_refused():
-    """A dense one's, and another kind's."""
-    (dense, factors), (_, other) = pair(), pair("spherical")
-    with pytest.raises(ValueError, match="'taylor'.*'factored taylor'"):
-        factors.load_state_dict(dense.state_dict())
-    with pytest.raises(ValueError, match="'factored spherical'.*'factored taylor'"):
-        factors.load_state_dict(other.state_dict())
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_factors_keep_their_precision(dtype):
     """torch inverts no matrices of half precision."""

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from kernel_settings import EVERY, build, ids
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax, Hyperparameter, Kernel, register_kernel
-from fairseq_kernels.kernels import Linear, Logarithm, RadialBasis
+from fairseq_kernels.kernels import Linear, Logarithm
 from fairseq_kernels.kernels.spec import build_kernels
 
 DIM = 6
@@ -264,27 +264,6 @@ def test_decoding_notices_a_changed_buffer(monkeypatch):
         torch.testing.assert_close(decoded, layer.nll(features, target))
 
 
-def test_fused_functions_are_not_inherited():
-    class Derived(RadialBasis):
-        pass
-
-    class Own(RadialBasis):
-        fused = RadialBasis.fused
-
-    assert RadialBasis.fused is Own.fused is not None and Derived.fused is None
-
-
-def test_word_terms_in_many_blocks(monkeypatch):
-    """Their gradients reach all words, not the first block's alone."""
-    monkeypatch.setattr("fairseq_kernels.output_layers.generalized_softmax.WORDS_AT_A_TIME", 4)
-    layer, features, target = layer_and_input("log,ssg", "ssg.floor=learned", untied=True)
-    plain = -layer(features).gather(1, target.unsqueeze(1)).sum()
-    inputs = list(layer.parameters())
-    torch.testing.assert_close(
-        grad(layer.nll(features, target), inputs, None), grad(plain, inputs, None), rtol=1e-9, atol=1e-11
-    )
-
-
 # NaN
 
 
@@ -404,21 +383,3 @@ def test_what_a_kernel_must_return(method, monkeypatch):
     monkeypatch.setitem(KERNELS, "cosine", type("Wrong", (Cosine,), method))
     with pytest.raises(TypeError, match=rf"Wrong\.{next(iter(method))} must return"):
         GeneralizedSoftmax(6, 9, "lin,cosine")
-
-
-def test_a_forgotten_gradient_of_a_learned_value(monkeypatch):
-    class Forgets(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, gamma, product):
-            ctx.gamma = gamma.detach()
-            return product * ctx.gamma
-
-        @staticmethod
-        def backward(ctx, grad):
-            return None, grad * ctx.gamma
-
-    formula = {"hyperparameters": (Hyperparameter("gamma", 1.0, "positive"),), "fused": Forgets, "name": "forgets",
-               "similarity": lambda self, g, w, c: g[0] * self.value("gamma")}  # fmt: skip
-    monkeypatch.setitem(KERNELS, "forgets", type("Kernel", (Kernel,), formula))
-    with pytest.raises(TypeError, match="fused must return a gradient of each learned value"):
-        GeneralizedSoftmax(6, 9, "forgets", kernel_params="forgets.gamma=learned")

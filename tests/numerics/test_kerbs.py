@@ -63,15 +63,6 @@ def test_the_kernel_around_zero(dtype):
     torch.testing.assert_close(gradient, slope.sum().expand(4), rtol=1e-3, atol=1e-4)
 
 
-def test_the_kernel_is_smooth_where_it_switches():
-    """Slopes by theta just below and above the switch to the closed form agree."""
-    cosine = torch.tensor([[0.8]], dtype=torch.float32)
-    switch = torch.finfo(torch.float32).eps ** 0.25
-    theta = torch.tensor([switch * 0.999, switch * 1.001], requires_grad=True)
-    [gradient] = torch.autograd.grad(bayesian_kernel(cosine, theta).sum(), theta)
-    torch.testing.assert_close(gradient[0], gradient[1], rtol=1e-3, atol=0)
-
-
 @pytest.mark.parametrize("theta", THETAS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_theta_s_gradient(theta, smoothing):
@@ -264,13 +255,6 @@ def test_a_moved_sense_has_a_chance_before_it_moves_again():
     assert torch.equal(layer.allocation.usage[others], before[others])
 
 
-def test_words_not_seen_get_no_senses():
-    """Of a word without an occurrence nothing is known."""
-    layer = prepared()
-    layer.allocation.occurrences[5] = 0
-    assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [4, 3, 2][: int(layer.allocation.moves)]
-
-
 def test_each_move_has_noise_of_its_own():
     """Within an update, and from one to the next; the same in every process."""
     noises = []
@@ -329,17 +313,6 @@ def test_moments_of_moved_senses_are_cleared(made):
         torch.testing.assert_close(adam.state[layer.weight][name][others], decay * before[name][others])
     layer.set_num_updates(4)
     assert layer.allocation.moved is None
-
-
-def test_moments_of_moved_senses_where_theta_is_fixed():
-    layer = prepared(share=1 / 6)
-    layer.theta.requires_grad_(False)
-    adam = torch.optim.Adam([layer.weight], lr=0.0)
-    layer.weight.grad = torch.ones_like(layer.weight)
-    adam.step()
-    [(sense, *_)] = layer.allocation.reallocate(layer, 5)
-    layer.allocation.clear_moments(layer, adam)
-    assert not adam.state[layer.weight]["exp_avg"][sense].any()
 
 
 def test_moments_in_two_optimizers():

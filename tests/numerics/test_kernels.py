@@ -7,7 +7,7 @@ from kernel_settings import EVERY, FIXED, LEARNED, build, ids
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax
 from fairseq_kernels.kernels import Kernel, Learned
-from fairseq_kernels.kernels.spec import build_kernels, parse_kernels, parse_parameters, refuse_unused_parameters
+from fairseq_kernels.kernels.spec import build_kernels, refuse_unused_parameters
 
 DIM = 6  # three Gaussians of a mean and a variance fit
 POSITIVE = "from 1e-12 to 1e10"  # as messages have it
@@ -77,13 +77,6 @@ def test_expected_likelihood_is_the_integral():
     )
 
 
-def test_mixture_of_one_gaussian_is_the_single_gaussian():
-    weight, contexts = vectors(seed=8)
-    torch.testing.assert_close(
-        build("mog", "mog.components=1", DIM)(weight, contexts), build("ssg", "", DIM)(weight, contexts)
-    )
-
-
 def test_gaussian_mixture_leaves_a_remainder_of_the_dimensions_unused():
     """7 dimensions shared out among 2 components: 3 each, the last one is free."""
     kernel = build("mog", "mog.components=2", 7)
@@ -140,16 +133,6 @@ def test_finite_under_autocast(name, params, dtype):
 
 
 @pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
-def test_kernel_itself_is_finite_under_bfloat16_autocast(name, params):
-    [kernel] = build_kernels(name, 8, params)
-    weight, contexts = leaves(*extreme())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = kernel(weight, contexts)
-    gradients = torch.autograd.grad(scores.float().sum(), [weight, contexts])
-    assert scores.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
-
-
-@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 def test_half_precision_modules(name, params, dtype):
     """A layer of half-precision weights computes in float32: finite, and as the float32 layer of the same weights."""
@@ -169,17 +152,6 @@ def test_half_precision_modules(name, params, dtype):
     full = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params)
     full.load_state_dict(layer.state_dict())
     torch.testing.assert_close(log_p, full(contexts.float()), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("words,tokens", [(1, 3), (4, 0), (1, 0)])
-def test_one_word_and_no_tokens(name, words, tokens):
-    kernel = build(name, "", DIM)
-    weight, contexts = leaves(*vectors(words, tokens))
-    scores = kernel(weight, contexts)
-    assert scores.shape == (tokens, words)
-    gradients = torch.autograd.grad(scores.sum(), [weight, contexts])
-    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("norm", [1e-4, 1.0, 1e3])
@@ -239,59 +211,12 @@ def test_learned_hyperparameters_are_parameters(name, params):
         assert hyper.domain != "unit" or value < 1
 
 
-@pytest.mark.parametrize(
-    "params,name,value",
-    [
-        ("rbf.gamma=learned:0.3", "gamma", 0.3),
-        ("rbf.gamma=learned", "gamma", 1 / DIM),
-        ("rbf.scale=learned:10", "scale", 10.0),
-    ],
-)
-def test_learned_hyperparameters_start_where_told(params, name, value):
-    """learned:START starts there; a width without START at 1/d, of the distances' size."""
-    [kernel] = build_kernels("rbf", DIM, params)
-    assert float(kernel.learned()[name]) == pytest.approx(value, rel=1e-6) and len(kernel.learned()) == 1
-
-
-def test_learned_polynomial_offset_may_be_negative():
-    [kernel] = build_kernels("pol", DIM, "pol.c=learned:-0.5,pol.alpha=learned:-2")
-    assert {name: float(value) for name, value in kernel.learned().items()} == pytest.approx({"c": -0.5, "alpha": -2.0})
-
-
 def test_components_learn_hyperparameters_of_their_own():
     first, second = build_kernels("2xrbf", DIM, "rbf.gamma=learned")
     assert len({id(p) for kernel in (first, second) for p in kernel.parameters()}) == 2
 
 
 # what users write
-
-
-@pytest.mark.parametrize(
-    "spec,names",
-    [
-        ("lin", ["lin"]),
-        ("3xlin,log", ["lin", "lin", "lin", "log"]),
-        (" 2 x lin , 1xpol ", ["lin", "lin", "pol"]),
-        (["lin", "2xlog"], ["lin", "log", "log"]),
-        ("log,lin,log", ["log", "lin", "log"]),
-    ],
-)
-def test_mixture_spec(spec, names):
-    assert parse_kernels(spec) == names
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "log.p=3, rbf.gamma=learned:0.5",
-        {"log.p": 3, "rbf.gamma": "learned:0.5"},
-        {"log": {"p": 3}, "rbf": {"gamma": Learned(0.5)}},
-    ],
-    ids=["text", "flat", "nested"],
-)
-def test_parameter_spec(spec):
-    """Text, flat and nested mappings say the same."""
-    assert parse_parameters(spec) == {"log": {"p": 3.0}, "rbf": {"gamma": Learned(0.5)}}
 
 
 def test_parameters_of_a_component():
@@ -305,13 +230,9 @@ def test_parameters_of_a_component():
         DIM, 5, "2xrbf,lin", kernel_params="rbf1.gamma=10,rbf.gamma=0.5,rbf2.scale=3,lin.scale=2"
     )
     assert swapped.settings != layer.settings
-    for wrong in ("lin1.scale=2", "rbf3.scale=2", "rbf0.scale=2"):
-        with pytest.raises(
-            ValueError, match=f"'{wrong[:-2]}' is of a component .* leave it out, or give {wrong[:3]}.scale"
-        ):
-            refuse_unused_parameters("2xrbf,lin", wrong)
-    with pytest.raises(ValueError, match="'rbf2.gamma' is of a kernel .* leave it out, or add rbf$"):
-        refuse_unused_parameters("lin", "rbf2.gamma=1")
+    for kernels, wrong, instead in (("2xrbf,lin", "rbf3.scale=2", "rbf"), ("2xlin,log", "rbf.gamma=0.1", "rbf")):
+        with pytest.raises(ValueError, match=f"is of no component of kernels='{kernels}'; .* give {instead}"):
+            refuse_unused_parameters(kernels, wrong)
 
 
 @pytest.mark.parametrize(
@@ -319,54 +240,30 @@ def test_parameters_of_a_component():
     [
         # the message names what was given and what is allowed
         ("gauss", None, DIM, ["gauss", *KERNELS]),
-        ("lin,foo", None, DIM, ["foo", "lin", "wav"]),
         ("", None, DIM, ["kernels=", "3xlin,log"]),
-        ([], None, DIM, ["kernels", "3xlin,log"]),
-        ("lin,", None, DIM, ["lin,", "3xlin,log"]),
         ("0xlin", None, DIM, ["0xlin", "1 to 1000"]),
-        ("-1xlin", None, DIM, ["-1xlin", "3xlin,log"]),
-        ("1.5xlin", None, DIM, ["1.5xlin", "3xlin,log"]),
         ("lin log", None, DIM, ["lin log", "3xlin,log"]),
         ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
-        ("2xlog", "log2.q=2", DIM, ["log2.q", "log2.p", "log2.gamma"]),
         ("2xrbf", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
-        ("lin", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
         ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
-        ("log", "foo.p=2", DIM, ["foo", *KERNELS]),
         ("log", "p=2", DIM, ["'KERNEL.p'"]),
-        ("log", {"log": 2}, DIM, ["log", "log.p"]),
         ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
         ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
-        ("log", "log.p=", DIM, ["log.p=", "a number"]),
         ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
         ("log", "log.p=0", DIM, ["log.p=0", POSITIVE]),
-        ("pow", "pow.p=-1", DIM, ["pow.p=-1", POSITIVE]),
         ("pow", "pow.p=nan", DIM, ["pow.p=nan", POSITIVE]),
-        ("pow", "pow.p=learned:0", DIM, ["pow.p=0", POSITIVE]),
         ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
-        ("pol", "pol.p=0", DIM, ["pol.p=0", "integer >= 1"]),
         ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
         ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
-        ("rbf", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
-        ("rbf", "rbf.gamma=-0.1", DIM, ["rbf.gamma=-0.1", POSITIVE]),
-        ("rbf", "rbf.scale=0", DIM, ["rbf.scale=0", POSITIVE]),
         ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", POSITIVE]),
-        ("wav", "wav.a=-2", DIM, ["wav.a=-2", POSITIVE]),
-        ("ssg", "ssg.floor=0", DIM, ["ssg.floor=0", POSITIVE]),
         ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
-        ("mog", "mog.components=2.5", DIM, ["mog.components=2.5", "integer >= 1"]),
         ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
         ("mog", None, 3, ["mog", ">= 4", "3"]),
-        ("ssg", None, 1, ["ssg", ">= 2", "1"]),
         ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
         ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
         ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
         ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
-        ("600xlin,600xlog", None, DIM, ["600xlog", "1000 in all"]),
         ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
-        ("rbf", ["rbf.gamma=1"], DIM, ["kernel_params=['rbf.gamma=1']", "'log.p=2,rbf.gamma=0.1'"]),
-        (None, None, DIM, ["kernels=None", "'3xlin,log'"]),
-        ("rbf", "rbf.gamma=1e300", DIM, ["rbf.gamma=1e+300", POSITIVE]),
     ],
 )
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):
@@ -388,13 +285,6 @@ def test_limits_themselves_are_allowed(limit):
     """As the messages about values beyond them say."""
     [kernel] = build_kernels(limit.partition(".")[0], DIM, limit)
     assert f"{limit.partition('.')[2].partition('=')[0]}=" in repr(kernel)
-
-
-def test_parameters_that_nothing_uses():
-    """On the command line they are a mistake."""
-    refuse_unused_parameters("2xlin,log", "log.p=3")
-    with pytest.raises(ValueError, match="'rbf.gamma'.*kernels='2xlin,log'.*leave it out"):
-        refuse_unused_parameters("2xlin,log", "log.p=3,rbf.gamma=0.1")
 
 
 def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
@@ -419,12 +309,3 @@ def test_learned_values_are_float32_at_least(start):
         torch.set_default_dtype(torch.float32)
     [value] = kernel.parameters()
     assert value.dtype == torch.float32 and float(value) == 2
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_registry(name):
-    """The name is the class's, the class is documented, and its repr shows the hyper-parameters."""
-    kernel = KERNELS[name](DIM)
-    assert isinstance(kernel, Kernel) and kernel.name == name
-    assert KERNELS[name].__doc__
-    assert all(hyper.name in repr(kernel) for hyper in kernel.all_hyperparameters())

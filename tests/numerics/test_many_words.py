@@ -6,7 +6,6 @@ import torch
 
 from fairseq_kernels import GeneralizedSoftmax, KerBSoftmax
 from fairseq_kernels.output_layers import generalized_softmax
-from fairseq_kernels.output_layers.spherical import gram
 
 WORDS = 2 * generalized_softmax.WORDS_AT_A_TIME + 7
 
@@ -45,13 +44,6 @@ def test_decoding(kernels):
     features = torch.randn(3, 6, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(layer.eval()(features), reference.log_probabilities(layer, features))
-
-
-@pytest.mark.parametrize("words, dim", [(1100, 5), (40, 128), (40, 129), (30, 300)])
-def test_gram(words, dim):
-    """W^T W from its upper blocks."""
-    weight = torch.randn(words, dim, dtype=torch.float64)
-    torch.testing.assert_close(gram(weight), weight.T @ weight)
 
 
 def test_kerbs():

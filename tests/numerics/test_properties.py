@@ -111,9 +111,3 @@ def test_any_hyperparameters(text):
         for kernel in kernels:
             for hyper in kernel.all_hyperparameters():
                 assert DOMAINS[hyper.domain].contains(float(kernel.value(hyper.name)))
-
-
-# logs and options, which interruptions cut anywhere
-
-
-# layers

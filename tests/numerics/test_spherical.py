@@ -170,5 +170,3 @@ def test_label_smoothing_is_refused(name):
 def test_wrong_epsilon(epsilon):
     with pytest.raises(ValueError, match=f"epsilon={epsilon:g} is not allowed.*> 0"):
         SphericalSoftmax(4, 5, epsilon=epsilon)
-
-

@@ -34,7 +34,7 @@ OPTIONS = {
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
     f"{SPHERICAL} --epsilon 0": ["epsilon=0"],
     f"{SQUARED} --label-smoothing 0.1": ["--label-smoothing 0.1"],
-    f"{KERBS} --senses 23": ["--senses 23", "24 words"],
+    f"{KERBS} --senses 23": ["23 senses", "24 words"],
     f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder-input-output-embed"],
     "--kernles lin": ["--kernles", "--kernels"],
     # numbers, alone and in lists, beyond their bounds
