@@ -74,8 +74,6 @@ class KerBSoftmax(OutputLayer):
         senses = 3 * self.vocab_size if senses is None else senses
         if senses < self.vocab_size:
             raise ValueError(f"{senses} senses are too few for {self.vocab_size} words, which need one each")
-        if not -LIMIT <= theta <= LIMIT:
-            raise ValueError(f"theta={theta:g} is not allowed: give a finite number, from {-LIMIT:g} to {LIMIT:g}")
         self.num_senses, self.positive_only, self.start_theta = int(senses), positive_only, float(theta)
         self.weight = nn.Parameter(torch.empty(self.num_senses, self.embed_dim))
         self.theta = nn.Parameter(torch.empty(self.num_senses)) if kernel else None

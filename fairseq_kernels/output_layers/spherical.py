@@ -27,6 +27,7 @@ class WordSums(NamedTuple):
     squares: Tensor  # sum_v beta_v^2, scalar
 
     @classmethod
+    @torch.no_grad()
     def of(cls, weight: Tensor, bias: Optional[Tensor]) -> "WordSums":
         zero = weight.new_zeros(())
         if bias is None:
@@ -178,9 +179,7 @@ class SphericalFamily(OutputLayer):
         weight = self.weight.to(features.dtype)
         bias = None if self.bias is None else self.bias.to(features.dtype)
         # between updates, in evaluation, the words' sums stay
-        sums = self.cached(
-            features.dtype, lambda: WordSums.of(weight.detach(), None if bias is None else bias.detach())
-        )
+        sums = self.cached(features.dtype, lambda: WordSums.of(weight, bias))
         return SphericalStatistics.apply(features, target, weight, bias, sums)
 
     def losses(self, tokens, smoothing, summed):
