@@ -115,7 +115,7 @@ def test_steps_are_those_of_sgd(name, bias, folds, tokens):
 @pytest.mark.parametrize("options", [{"condition_limit": 1.01}, {"condition_limit": 3.0}, {"fold_every": 30}, {}])
 @each_softmax
 def test_hundreds_of_steps(name, options):
-    """Of large steps, folded where the factors' condition asks for it."""
+    """Large steps, folded where the factors' condition asks for it."""
     dense, factors = pair(name, **options)
     optimizers = torch.optim.SGD(dense.parameters(), lr=0.3), FactoredSGD([factors], lr=0.3)
     generator = torch.Generator().manual_seed(2)

@@ -1,4 +1,4 @@
-"""What users ask of a layer: torch.compile, torch.export, checkpoints, the meta device; and clear refusals."""
+"""Layers in use: torch.compile, torch.export, checkpoints, the meta device; and clear refusals."""
 
 import math
 
@@ -143,7 +143,7 @@ def test_a_second_derivative_says_what_to_do(layer):
 @pytest.mark.parametrize("learns", [True, False])
 @pytest.mark.parametrize("kernels", ["lin", "2xlin"])
 def test_large_scores_lose_no_digits(kernels, learns):
-    """Of words that are all alike each has 1 / V, however large its score."""
+    """Words that are all alike have 1 / V each, however large their score."""
     layer = GeneralizedSoftmax(6, 7, kernels, bias=False)
     with torch.no_grad():
         layer.weight.zero_()[:, 0] = 1e5  # one number to sum: libraries sum several in an order of their own

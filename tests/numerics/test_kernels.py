@@ -188,7 +188,7 @@ def test_a_word_at_the_context_has_the_top_score(name, params):
 
 
 def test_no_distance_is_negative():
-    """What rounding leaves of ||W_v||^2 + ||h||^2 - 2 W_v . h where the two are the same may be."""
+    """Rounding may leave less than 0 of ||W_v||^2 + ||h||^2 - 2 W_v . h where the two are the same; D is 0 then."""
     [kernel] = build_kernels("log", 64, "log.gamma=1000")
     weight = 30 * torch.randn(200, 64, generator=torch.Generator().manual_seed(3))
     own = kernel(weight, weight).diagonal()

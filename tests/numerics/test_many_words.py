@@ -26,7 +26,7 @@ def layer_of(kernels, params=None, words=WORDS, dtype=torch.float64, **options):
     ],
 )
 def test_loss_and_gradients(kernels, params, untied, smoothing):
-    """Of words in every block: the terms ||W_v||^2, variances and factors have their gradients, too."""
+    """Words of every block are targets: the terms ||W_v||^2, variances and factors have their gradients, too."""
     layer = layer_of(kernels, params, untied=untied)
     features = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([0, 511, 512, 1023, WORDS - 1])

@@ -1,4 +1,4 @@
-"""What is the spherical family's own: the bound's parameter, starts that can learn, sums kept in evaluation."""
+"""The spherical family's own: the bound's parameter, starts that can learn, sums kept in evaluation."""
 
 import math
 
