@@ -146,7 +146,7 @@ def perplexities(splits):
         german_only[source] += probability
 
     def perplexity(weights):
-        """Of sentence pairs, ``{pair: weight}``."""
+        """The perplexity of sentence pairs, ``{pair: weight}``."""
         nats = sum(weight * math.log(german_only[pair[0]] / joint[pair]) for pair, weight in weights.items())
         return math.exp(nats / sum(weight * (len(pair[1].split()) + 1) for pair, weight in weights.items()))
 

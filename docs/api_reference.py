@@ -89,7 +89,7 @@ def method(node, name: str, known):
 
 
 def constructor(node, known):
-    """What a class is called with: its ``__init__``, or a dataclass' fields; a function is its own."""
+    """The signature of a class: its ``__init__``, or a dataclass' fields; a function is its own."""
     if isinstance(node, ast.FunctionDef):
         return node
     fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]

@@ -73,7 +73,7 @@ def task_settings(content: Dict) -> Dict:
 
 
 def checked(checkpoint: Path, read: Callable[[], Dict]) -> Dict:
-    """What ``read`` returns, if the file is a whole checkpoint of fairseq's.
+    """Returns what ``read`` does, if the file is a whole checkpoint of fairseq's.
 
     Raises:
         Damaged: it isn't.

@@ -1,4 +1,4 @@
-"""What a user sees of a mistake: one line that names it, not a traceback."""
+"""Mistakes as a user sees them: one line that names it, not a traceback."""
 
 import contextlib
 import difflib

@@ -23,7 +23,7 @@ from .output_layers import GeneralizedSoftmax
 
 
 class LossRequest(NamedTuple):
-    """What a model asks its head for in the place of log-probabilities."""
+    """A model's request to its head for the loss, instead of log-probabilities."""
 
     target: Tensor  # (B, T) the next words
     ignore_index: int

@@ -1,4 +1,4 @@
-"""What is made of trained models and their logs: tables, curves, figures."""
+"""Analyses of trained models and their logs: tables, curves, figures."""
 
 from ..errors import explain_interruptions
 

@@ -1,4 +1,4 @@
-"""Of what fairseq-generate wrote: detokenised sacreBLEU, with its signature, and what each sentence adds to BLEU."""
+"""BLEU of what fairseq-generate wrote: detokenised sacreBLEU, with its signature, and each sentence's part in it."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def lines_of(generated: Path, kind: str) -> List[str]:
 
 
 def sentence_counts(generated: Path) -> List[List[int]]:
-    """What tokenised BLEU is made of, for each sentence: the lengths of the translation and of the reference, and how
+    """The counts that tokenised BLEU is made of, for each sentence: the lengths of translation and reference, and how
     many of the translation's n-grams the reference has, n = 1 to 4."""
     import sacrebleu
 

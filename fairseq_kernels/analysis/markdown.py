@@ -12,5 +12,5 @@ def escaped(text: str) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Of cells that are Markdown already."""
+    """A table of cells that are Markdown already."""
     return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *rows])

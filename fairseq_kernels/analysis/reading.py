@@ -20,7 +20,7 @@ BATCH = 32
 
 
 class Reading(NamedTuple):
-    """What a model made of a text's N words, ``</s>`` included, in the text's order."""
+    """A model's reading of a text's N words, ``</s>`` included, in the text's order."""
 
     layer: OutputLayer
     dictionary: Dictionary

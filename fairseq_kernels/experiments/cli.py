@@ -142,7 +142,7 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
 
 
 def measures_of(run: Run, table: Table, args: argparse.Namespace) -> List[str]:
-    """What is measured of a language model of ours."""
+    """The measures of a language model of ours, by name."""
     if run.corpus.kind == "mt" or run.unigram or "stock" in run.options:
         return []
     return [*(measure.name for measure in table.measures), *["simlex"] * (args.simlex is not None)]

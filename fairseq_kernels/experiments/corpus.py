@@ -66,7 +66,7 @@ class Corpus:
             raise ValueError(f"no reference {self.reference('test')}; prepare the corpus with a test set")
 
     def target(self, split: str = "test") -> str:
-        """Of parallel text, the language that is translated to; "" if the files don't tell."""
+        """The language that parallel text is translated to; "" if the files don't tell."""
         for path in self.binarised.glob("*.idx"):
             match = re.fullmatch(r"(.*?)\.([^.]+)-([^.]+)\.\3\.idx", path.name)
             if match and match[1] == split:
@@ -112,12 +112,12 @@ class Corpus:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Of all that is binarised."""
+        """The digest of all that is binarised."""
         return self.digest(r".*\.(idx|bin|txt)")
 
     @functools.cached_property
     def trained_on(self) -> str:
-        """Of what a training reads: dictionaries, train and valid."""
+        """The digest of what a training reads: dictionaries, train and valid."""
         return self.digest(r"(train|valid)\d*\..*(idx|bin)|dict.*\.txt")
 
     def digest(self, pattern: str) -> str:

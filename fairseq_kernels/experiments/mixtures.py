@@ -1,4 +1,4 @@
-"""What the mixtures of Table 3 do that lin doesn't: Table 4 (choosing among close words), and where the weight of their
+"""Measures of Table 3's mixtures against lin: Table 4 (choosing among close words), and where the weight of their
 linear components goes. ``scripts/table4.sh`` and ``linear_weight.sh`` train what is missing and call this."""
 
 import argparse

@@ -54,7 +54,7 @@ class Grid(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Of a chapter, what belongs to one profile and corpus."""
+    """The part of a chapter that belongs to one profile and corpus."""
 
     title: str
     grids: Sequence[Grid]
@@ -114,7 +114,7 @@ def at(rows: pandas.DataFrame, **values: str) -> pandas.DataFrame:
 
 
 def load_results(folder: Path) -> Dict[str, Results]:
-    """Of each table that has been run, compared with what the trainings of all tables say of the spread of seeds."""
+    """The comparison of each table that has been run, with the spread of seeds over the trainings of all tables."""
     known = {name: (tables.load_table(name), frame(read_records(folder / f"{name}.json"))) for name in tables.names()}
     known = {name: pair for name, pair in known.items() if len(pair[1])}
     spreads = spread_of_seeds(pandas.concat([each for _, each in known.values()])) if known else {}
@@ -343,8 +343,8 @@ def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
 
 
 def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]:
-    """Of a row (TABLE/PROFILE/CORPUS/METRIC/ROW): which table its figures are in, and for what; the figures; corpus and
-    size; and the number of seeds."""
+    """The cells of a row (TABLE/PROFILE/CORPUS/METRIC/ROW): which table its figures are in, and for what; the figures;
+    corpus and size; and the number of seeds."""
     name, profile, corpus, metric, own = row.split("/", 4)
     table, every, compared = results[name]
     every, compared = (at(each, profile=profile, corpus=corpus, metric=metric, name=own) for each in (every, compared))
@@ -367,7 +367,7 @@ def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]
 
 
 def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
-    """What the folder has results of, in the report's order; of the named ones all must.
+    """The tables that the folder has results of, in the report's order; the named ones must have some.
 
     Raises:
         ValueError: there are no results, or none of a name, or a file isn't what the scripts write.

@@ -21,8 +21,8 @@ COLUMN = ["profile", "corpus", "metric", "split"]
 
 
 class Metric(NamedTuple):
-    """What a reader calls it; whether rows are compared in it, and by logarithms, as its spread grows with it; and the
-    decimals of a difference at most."""
+    """A metric: its name for readers; whether rows are compared in it, and by logarithms, as its spread grows with it;
+    and the decimals of a difference at most."""
 
     label: str
     compared: bool = False
@@ -98,7 +98,7 @@ def spread_of_seeds(figures: pandas.DataFrame) -> Dict[Tuple, statistics.Spread]
 
 
 def baselines(table: Table, names: Iterable[str]) -> List[str]:
-    """What rows of these names are compared with: plain lin or its like, and the table's reference."""
+    """The rows that those of these names are compared with: plain lin or its like, and the table's reference."""
     names = list(names)
     candidates = (*BASELINES, table.rows[0].name) if table.compared else ()
     plain = next((name for name in candidates if name in names), "")

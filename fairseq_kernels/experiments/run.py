@@ -56,7 +56,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What is trained, and where.
+    """A training, and where its files are.
 
     Args:
         corpus: the data.
@@ -115,7 +115,7 @@ class Run:
         return ["bash", f"scripts/train_{self.corpus.kind}.sh", str(folder), "--profile", self.profile, *options]
 
     def record(self) -> Dict:
-        """What ``result.json`` has; empty where there is none, it is damaged, or the test set was another."""
+        """The contents of ``result.json``; empty where there is none, it is damaged, or the test set was another."""
         with suppress(OSError, ValueError, LookupError, TypeError):
             record = read_json(self.folder / "result.json")
             return record if record["made"]["data"] == self.corpus.fingerprint else {}
@@ -155,7 +155,7 @@ class Run:
         write_json(self.folder / "result.json", content)
 
     def trained(self) -> Tuple[Dict, List[Dict], Dict]:
-        """What is told of the training: commits, seconds, parameters, updates, training perplexity (dropout on) of the
+        """The record of the training: commits, seconds, parameters, updates, training perplexity (dropout on) of the
         epoch of the evaluated checkpoint, words per second, learned hyper-parameters; figures of the mixture weights
         in its validation; curves by update.
 
@@ -249,7 +249,7 @@ def train(arguments: List[str], folder: Path, user_dir: str, label: str = "") ->
 
 @contextmanager
 def output_to(path: Path, mode: str) -> Iterator[TextIO]:
-    """What this process and those that it starts write goes to a file; yields the stream where it went before."""
+    """Sends the output of this process and of those that it starts to a file; yields the stream it went to before."""
     log_as_fairseq(logging.INFO)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -270,7 +270,7 @@ def output_to(path: Path, mode: str) -> Iterator[TextIO]:
 
 
 def call(command: Callable[[], object], arguments: List[str], log: Path, user_dir: str) -> object:
-    """What ``command()`` returns, with ``arguments`` on its command line; its output goes to ``log`` already.
+    """Returns what ``command()`` does, with ``arguments`` on its command line; its output goes to ``log`` already.
 
     Raises:
         Failed: it ended with an error.
@@ -337,7 +337,7 @@ def progress(log: Path, settings: Settings, screen: TextIO, label: str) -> Itera
 
 
 def evaluated(main: Callable, parser: Callable, arguments: List[str], log: Path, user_dir: str):
-    """What a command of fairseq's returns, called with its configuration; its output goes to ``log``."""
+    """Calls a command of fairseq's with its configuration and returns what it does; its output goes to ``log``."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 

@@ -1,4 +1,4 @@
-"""What seeds and a test text say of rows: differences with intervals, tests of difference and of equivalence.
+"""Statistics over seeds and a test text: differences with intervals, tests of difference and of equivalence.
 
 Two sources of chance are told apart. Trainings differ by their seeds: one standard deviation is pooled over all
 replicated configurations of one size. The text is a sample of conversations (or blocks of lines, or sentences): its
@@ -177,8 +177,8 @@ def bleu(sums: numpy.ndarray) -> numpy.ndarray:
 
 
 def bleu_counts(sentences: numpy.ndarray) -> numpy.ndarray:
-    """What BLEU is made of, (P, 10), of sentences' (P, 6) lengths of translation and reference, and 1- to 4-grams that
-    both have; the numbers of n-grams beside them."""
+    """The counts that BLEU is made of, (P, 10), from sentences' (P, 6) lengths of translation and reference, and
+    1- to 4-grams that both have; the numbers of n-grams beside them."""
     return numpy.hstack([sentences, (sentences[:, :1] - numpy.arange(4)).clip(min=0)])
 
 

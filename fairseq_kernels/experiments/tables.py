@@ -1,4 +1,4 @@
-"""What a table's rows are, from ``configs/tables/``, and the file that has a table's records."""
+"""A table's rows, from ``configs/tables/``, and the file that has a table's records."""
 
 import dataclasses
 import enum

@@ -22,7 +22,7 @@ FURTHER = (
 
 
 def early_stop() -> Dict:
-    """What ``--patience`` has counted, which fairseq keeps in attributes of a function of its command."""
+    """The counts of ``--patience``, which fairseq keeps in attributes of a function of its command."""
     command = sys.modules.get("fairseq_cli.train")
     return vars(command.should_stop_early) if command else {}
 

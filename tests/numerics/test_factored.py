@@ -312,7 +312,7 @@ def test_a_factored_layer_is_its_dense_one(name, bias):
 
 def test_what_can_be_factored():
     """Dense spherical layers, once."""
-    with pytest.raises(ValueError, match="GeneralizedSoftmax can't be factored.*TaylorSoftmax"):
+    with pytest.raises(ValueError, match="GeneralizedSoftmax can't be factored"):
         factored(GeneralizedSoftmax(4, 5))
     with pytest.raises(ValueError, match="FactoredSpherical can't be factored"):
         factored(factored(TaylorSoftmax(4, 5)))
