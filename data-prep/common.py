@@ -1,4 +1,4 @@
-"""What the preparations share: errors of one line, text, a folder that is whole or absent, binarising."""
+"""Shared by the preparations: errors of one line, text, a folder that is whole or absent, binarising."""
 
 import gzip
 import hashlib
@@ -75,7 +75,7 @@ def write_lines(path, lines):
 
 
 def prepare_folder(out, options, sources, make):
-    """What ``make(folder)`` returns of a new folder, which becomes ``out`` once it is whole.
+    """Returns what ``make(folder)`` does of a new folder, which becomes ``out`` once it is whole.
 
     ``out/prepare.json`` keeps that result, and a digest of options and sources: the same call again finds its folder.
 

@@ -94,7 +94,7 @@ def questions(reading: Reading, groups: Tensor) -> Questions:
 
 
 class Answers(NamedTuple):
-    """What a model says at n positions."""
+    """A model's choices at n positions."""
 
     choice: Tensor  # (n,) which word of the cluster is the most probable
     right: Tensor  # (n,) 1 where that is the text's, else 0

@@ -1,4 +1,4 @@
-"""What KerBS has learned: senses by word, the nearest words of each sense (Miao et al. 2019, Table 6), theta by word
+"""KerBS' senses: senses by word, the nearest words of each sense (Miao et al. 2019, Table 6), theta by word
 (Figure 8) and by frequency. ``scripts/kerbs_senses.sh`` runs it."""
 
 import json
@@ -67,7 +67,7 @@ def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
 
 
 def by_frequency(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Of the words of rank 1 to 10, 11 to 100 and so on: senses a word, and theta's mean and standard deviation."""
+    """Senses a word, theta's mean and standard deviation, by the words' rank: 1 to 10, 11 to 100 and so on."""
     frame, last = frame[frame["rank"] > 0], int(frame["rank"].max())
     ends = [0, *(10**power for power in range(1, 1 + len(str(last - 1))))]
     names = [f"{start + 1} to {min(end, last)}" for start, end in zip(ends, ends[1:])]
