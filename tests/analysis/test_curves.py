@@ -1,8 +1,5 @@
 """The curves of trainings; tests of the quickstart's commands draw them."""
 
-import pytest
-
-from fairseq_kernels.analysis import curves
 from fairseq_kernels.analysis.training_log import read_curves
 
 
@@ -17,13 +14,3 @@ def test_a_training_that_goes_back_in_updates(tmp_path):
         (tmp_path / "log").write_text("".join(f"now | INFO | {line}\n" for line in log))
         assert read_curves(tmp_path / "log", "train_inner").get("ppl", {}) == training
         assert read_curves(tmp_path / "log", "valid").get("ppl", {}) == valid
-
-
-def test_a_log_without_a_validation(monkeypatch, capsys, tmp_path):
-    (tmp_path / "train.log").write_text("")
-    for words, said in ((["lin=train.log"], "lin: log train.log has no validation"), (["train.log"], "train.log")):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", ["curves", "out.png", *words])
-        with pytest.raises(SystemExit):
-            curves.main()
-        assert said in capsys.readouterr().err and not (tmp_path / "out.png").exists()

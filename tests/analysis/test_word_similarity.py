@@ -1,12 +1,9 @@
 """The SimLex-999 score against Spearman's formula, for our models and fairseq's own; mistakes."""
 
-import sys
-
 import pytest
 import torch
 from trained_models import parameters
 
-from fairseq_kernels.analysis import word_similarity
 from fairseq_kernels.analysis.kerbs_senses import dictionary
 from fairseq_kernels.analysis.word_similarity import read_pairs, simlex
 
@@ -45,17 +42,6 @@ def test_score(model, output, of, matrix, request, lm_data, tmp_path):
     expected = torch.corrcoef(torch.stack([ranks(cosines), ranks(ratings)]))[0, 1]
     assert (actual["covered"], actual["pairs"]) == (5, 7)
     assert actual["correlation"] == pytest.approx(float(expected), abs=1e-12)
-
-
-def test_program(monkeypatch, capsys, tmp_path, lm_data, mixture_lm, stock_lm):
-    pairs = write(tmp_path / "pairs.txt")
-    words = ["word_similarity", lm_data, mixture_lm.last, stock_lm.last, "--simlex", pairs]
-    monkeypatch.setattr(sys, "argv", [*map(str, words)])
-    word_similarity.main()
-    rows = capsys.readouterr().out.splitlines()[1:]
-    for row, trained in zip(rows, (mixture_lm, stock_lm)):
-        correlation = simlex(lm_data, trained.last, read_pairs(pairs))["correlation"]
-        assert row.split() == [f"{correlation:.3f}", "5", "of", "7", str(trained.last)]
 
 
 def test_mistakes(tmp_path, lm_data, mixture_lm):

@@ -33,7 +33,7 @@ def test_limit(tmp_path):
 def test_layer(tmp_path):
     """A row each with its steps, and the ratios of the pairs that were asked for."""
     names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "factored taylor", "mos 2"]
-    sizes = ("--tokens", 512, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
+    sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
     record = run(tmp_path, "layer", "--only", *names, *sizes)
     rows = {row["implementation"]: row for row in record["rows"]}
     assert list(rows) == names and all(len(row["steps"]) == 2 for row in rows.values())

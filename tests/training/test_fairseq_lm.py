@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq_commands import LM_TASK, SIZES, USER_DIR, fairseq, lm_training, logged, start
+from fairseq_commands import LM_TASK, SIZES, fairseq, lm_training, logged, start
 from trained_models import load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
@@ -161,44 +161,6 @@ def test_retained_dropout_is_between_the_layers_too(mixture_lm):
         model.decoder.lstm.dropout = 0.5
         model.make_generation_fast_(retain_dropout=retained)
         assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
-
-
-# fairseq-hydra-train
-
-
-def test_hydra_train(lm_data, tmp_path):
-    """From one YAML; the same options as flags give the same losses."""
-    (tmp_path / "tiny.yaml").write_text(
-        f"""# @package _global_
-common: {{user_dir: {USER_DIR}, cpu: true, seed: 3, log_format: json, log_interval: 5}}
-checkpoint: {{save_dir: {tmp_path}/hydra, no_epoch_checkpoints: true}}
-task: {{_name: language_modeling, data: {lm_data}, sample_break_mode: complete, tokens_per_sample: 12}}
-dataset: {{batch_size: 16, required_batch_size_multiple: 1}}
-criterion: {{_name: kernel_mixture_cross_entropy, pi_variance_weight: 0.1, label_smoothing: 0.05}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 20, lr: [0.01]}}
-model:
-  _name: kernel_lstm_lm
-  decoder_embed_dim: 16
-  decoder_hidden_size: 16
-  decoder_out_embed_dim: 16
-  decoder_layers: 2
-  dropout: 0.0
-  kernels: lin,rbf
-  kernel_params: "rbf.gamma=learned"
-  output_bias: prior
-  untied_projections: true
-"""
-    )
-    by_yaml = fairseq("hydra_train", "--config-dir", tmp_path, "--config-name", "tiny", cwd=tmp_path)
-    ours = [line["loss"] for line in logged(by_yaml, "valid")]
-    assert len(ours) >= 2 and ours[-1] < ours[0]
-    assert parameters(tmp_path / "hydra")["decoder.output_projection.untied_weights.0"].shape == (24, 16)
-    flags = ("--kernels", "lin,rbf", "--kernel-params", "rbf.gamma=learned", "--output-bias", "prior")
-    flags = (*flags, "--untied-projections", "--pi-variance-weight", 0.1, "--label-smoothing", 0.05)
-    by_flags = fairseq(*lm_training(lm_data, tmp_path / "flags", *flags, arch="kernel_lstm_lm"))
-    assert ours == [line["loss"] for line in logged(by_flags, "valid")]
 
 
 # several processes
