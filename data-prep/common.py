@@ -12,19 +12,25 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
-from fairseq_kernels.errors import CommandParser, positive_int  # noqa: E402, F401
+from fairseq_kernels.errors import CommandParser  # noqa: E402
 
 SPLITS = ("train", "valid", "test")
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
-TEXT_RULES = (
-    "Text is UTF-8, a sentence a line; files that end in .gz are unpacked. "
-    f"The words {' '.join(sorted(RESERVED))}, which fairseq reserves, are refused."
-)
 BAR = {"delay": 3, "mininterval": 0.1 if sys.stderr.isatty() else 10}  # options of all tqdm bars, in seconds
 
 
 class InputError(Exception):
     """Something that the user can mend; ``run`` prints it as one line."""
+
+
+def argument_parser(program, description, output):
+    """A parser with ``--out``, whose help ends with what that receives and what text may look like."""
+    parser = CommandParser(prog=program, description=description, epilog=f"--out receives {output}, data-bin/ and "
+                           "prepare.json. The same command again finds them. Text is UTF-8, a sentence a line; files "
+                           "that end in .gz are unpacked. The words <s>, <pad> and </s>, which fairseq reserves, are "
+                           "refused.")
+    parser.add_argument("--out", required=True, metavar="DIR", help="output directory")
+    return parser
 
 
 def run(main, program):

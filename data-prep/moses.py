@@ -25,8 +25,9 @@ class Tokenizer(MosesTokenizer):
     - control characters are removed together with the space they leave.
     """
 
-    def __init__(self, lang):
+    def __init__(self, lang, lower=False):
         super().__init__(lang)
+        self.lower = lower
         alpha, alnum, number = r"\p{Alphabetic}", r"\p{Alphabetic}\p{Nd}", r"\p{N}"
 
         def rule(pattern, replacement):
@@ -56,16 +57,11 @@ class Tokenizer(MosesTokenizer):
         return FINAL_PERIOD.sub(" .", super().handles_nonbreaking_prefixes(text))
 
     def __call__(self, line):
-        """The tokens of `line` (no newline) as one string; a blank line gives an empty one."""
-        return self.tokenize(line.translate(CONTROLS), return_str=True)
+        """The tokens of `line` (no newline) as one string, in lower case if asked; a blank line gives an empty one."""
+        tokens = self.tokenize(line.translate(CONTROLS), return_str=True)
+        return lowercase(tokens) if self.lower else tokens
 
 
 def lowercase(line):
     """Perl's `lc`: unlike `str.lower`, a capital sigma at the end of a word becomes σ, not ς."""
     return line.replace("Σ", "σ").lower()
-
-
-def tokens(tokenizer, lower, line):
-    """The tokens of `line` as one string, in lower case if asked."""
-    tokenised = tokenizer(line)
-    return lowercase(tokenised) if lower else tokenised

@@ -9,35 +9,24 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import common
 import moses
 import sentencepiece
 import subword_nmt.learn_bpe
-from common import (
-    BAR,
-    SPLITS,
-    TEXT_RULES,
-    CommandParser,
-    InputError,
-    binarise,
-    counts,
-    positive_int,
-    prepare_folder,
-    read_lines,
-    run,
-    words,
-    write_lines,
-)
+from common import BAR, SPLITS, InputError, counts, read_lines, run, words, write_lines
 from sacremoses import MosesDetokenizer
 from subword_nmt.apply_bpe import BPE
 from tqdm import tqdm
 from tqdm.contrib.concurrent import process_map
 
+from fairseq_kernels.errors import positive_int
+
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
 OUTPUT = (
-    "--out receives {train,valid,test}.LANG in subwords, code (the merges), {valid,test}.ref.LANG (the references of "
-    "detokenised BLEU: sacrebleu -lc where the text is lower case), data-bin/ and prepare.json. The same command again "
-    "finds them. fairseq-generate takes --remove-bpe (after --bpe sentencepiece: --remove-bpe sentencepiece)."
+    "{train,valid,test}.LANG in subwords (for fairseq-generate --remove-bpe, after --bpe sentencepiece: --remove-bpe "
+    "sentencepiece), code (the merges), {valid,test}.ref.LANG (the references of detokenised BLEU: sacrebleu -lc where "
+    "the text is lower case)"
 )
 
 
@@ -67,15 +56,11 @@ def read(paths, args):
         corpus[split] = {language: tokenise(text, language, args, paths[split, language])
                          for language, text in lines.items()}
         if split != "train":
-            references[split] = detokenise(lines) if args.tokenized else lines
+            references[split] = lines if not args.tokenized else {
+                language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
+                for language, text in lines.items()}
     train, numbers = clean(corpus["train"], args.max_ratio)
     return {**corpus, "train": train}, references, len(corpus["train"][args.source_lang]) - len(numbers)
-
-
-def detokenise(lines):
-    """Text of the Moses tokens ``{language: lines}``."""
-    return {language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
-            for language, text in lines.items()}
 
 
 def languages(args):
@@ -93,8 +78,7 @@ def tokenise(lines, language, args, name):
     if args.tokenized:
         lines = map(moses.lowercase, lines) if args.lower else lines
         return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
-    tokens = partial(moses.tokens, moses.Tokenizer(language), args.lower)
-    return parallel(tokens, lines, args.workers, f"tokenising {language}")
+    return parallel(moses.Tokenizer(language, args.lower), lines, args.workers, f"tokenising {language}")
 
 
 def clean(lines, max_ratio=None):
@@ -155,9 +139,8 @@ def segmenter(bpe, code):
 
 def argument_parser(program, description):
     """The options that all preparations of parallel text share; a recipe adds where its corpus comes from."""
-    parser = CommandParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
+    parser = common.argument_parser(program, description, OUTPUT)
     add = parser.add_argument
-    add("--out", required=True, metavar="DIR", help="directory for the prepared data")
     add("--bpe", choices=list(LEARNERS), default="subword-nmt",
         help="subword method, joint for both languages (default: %(default)s)")
     add("--bpe-merges", type=positive_int, default=10_000, metavar="N",
@@ -195,17 +178,15 @@ def prepare(args, inputs, read_corpus):
     def make(folder):
         corpus, references, dropped = read_corpus()
         write_text(folder, args, corpus, references)
-        return {**write_data_bin(folder, args), "dropped": dropped}
+        return {"splits": write_data_bin(folder, args), "dropped": dropped}
 
     given = filter(None, (args.code, args.dict_source, args.dict_target))
     options = {name: value for name, value in vars(args).items() if name not in ("out", "workers")}
-    result = prepare_folder(args.out, options, [*inputs, *given], make)
+    result = common.prepare_folder(args.out, options, [*inputs, *given], make)
     for name, row in result["splits"].items():
         subwords = row["tokens"] - row["lines"]
         print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
     print(f"dropped by cleaning: {result['dropped']:,} training pairs")
-    for name, size in result["dictionaries"].items():
-        print(f"{name}: {size:,} entries, filled up to a multiple of 8 by fairseq")
     print(f"ready: {Path(args.out) / 'data-bin'}")
     return {split: result["splits"][f"{split}.{args.source_lang}"]["lines"] for split in SPLITS}
 
@@ -227,7 +208,7 @@ def write_text(folder, args, corpus, references):
 
 
 def write_data_bin(folder, args):
-    """Write ``data-bin``; returns the counts of each text and the dictionaries' sizes."""
+    """Write ``data-bin``; returns the counts of each text."""
     from fairseq.data import Dictionary
 
     pair = args.source_lang, args.target_lang
@@ -235,14 +216,11 @@ def write_data_bin(folder, args):
              for word in (option, path)]
     texts = [word for split in SPLITS for word in (f"--{split}pref", folder / split)]
     joined = ["--joined-dictionary"] if args.joined_dictionary else []
-    binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
+    common.binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
     dictionaries = {language: Dictionary.load(str(folder / "data-bin" / f"dict.{language}.txt"))
                     for language in sorted(pair)}
-    splits = {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
-              for split in SPLITS for language, dictionary in dictionaries.items()}
-    sizes = {f"dict.{language}.txt": len(dictionary) - dictionary.nspecial
-             for language, dictionary in dictionaries.items()}
-    return {"splits": splits, "dictionaries": sizes}
+    return {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
+            for split in SPLITS for language, dictionary in dictionaries.items()}
 
 
 def check_given(option, path):

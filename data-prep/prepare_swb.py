@@ -23,9 +23,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import BAR, SPLITS, InputError, positive_int, read_lines, run
+from common import BAR, SPLITS, InputError, read_lines, run
 from prepare_text import argument_parser, prepare
 from tqdm import tqdm
+
+from fairseq_kernels.errors import positive_int
 
 
 class Rule(NamedTuple):
@@ -233,6 +235,12 @@ def utterances(transcript, skip_bad_lines=False):
             tqdm.write(f"left out: {message}")
 
 
+# names of files, of which group 1 is the conversation; Switchboard-1 has two files a conversation, one a side
+SWB1_NAMES = r"(sw\d+)[AB]-ms98-a-trans\.text"
+FISHER_NAMES = r"(fe_03_\d+)\.txt"
+HUB5_NAMES = r"((?:en|sw)_?\d+.*)\.txt"
+
+
 def find_files(directory, pattern):
     """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``.
 
@@ -258,22 +266,12 @@ def conversations(path, pattern, format_, split=None):
     return [Transcript(files[name], format_, pattern.fullmatch(name)[1], split) for name in sorted(files)]
 
 
-def swb1(path):
-    """The ISIP transcripts below ``path``: two files a conversation, one a side."""
-    return conversations(path, r"(sw\d+)[AB]-ms98-a-trans\.text", "swb1")
-
-
-def fisher(path):
-    """The Fisher transcripts below ``path``."""
-    return conversations(path, r"(fe_03_\d+)\.txt", "fisher")
-
-
 def hub5(path):
     """Hub5 2000's reference: an ``.stm``, an LDC ``.txt``, or a directory with either (an English ``.stm`` first)."""
     if path.is_file():
         return [Transcript(path, "stm" if path.suffix == ".stm" else "hub5", path.stem, "test")]
     references = sorted(find_files(path, re.compile(r".*\.stm")), key=lambda file: "english" not in file.name)
-    return hub5(references[0]) if references else conversations(path, r"((?:en|sw)_?\d+.*)\.txt", "hub5", "test")
+    return hub5(references[0]) if references else conversations(path, HUB5_NAMES, "hub5", "test")
 
 
 def swda(path):
@@ -310,8 +308,8 @@ def collect(args):
     replaced = {transcript.split for transcript in given}
     corpora = swda(args.swda) if args.swda else []
     corpora = [transcript for transcript in corpora if transcript.split not in replaced]
-    corpora += swb1(args.swb1) if args.swb1 else []
-    corpora += fisher(args.fisher) if args.fisher else []
+    corpora += conversations(args.swb1, SWB1_NAMES, "swb1") if args.swb1 else []
+    corpora += conversations(args.fisher, FISHER_NAMES, "fisher") if args.fisher else []
     there = replaced | {transcript.split for transcript in corpora}
     sizes = {"valid": args.valid_conversations, "test": args.test_conversations}
     return hold_out(corpora, {split: size for split, size in sizes.items() if split not in there}) + given

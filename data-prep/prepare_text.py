@@ -9,32 +9,19 @@ from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
 
-from common import (
-    BAR,
-    SPLITS,
-    TEXT_RULES,
-    CommandParser,
-    InputError,
-    binarise,
-    counts,
-    positive_int,
-    prepare_folder,
-    read_lines,
-    run,
-    words,
-    write_lines,
-)
+import common
+from common import BAR, SPLITS, InputError, counts, read_lines, run, words, write_lines
 from tqdm import tqdm
 
-OUTPUT = ("--out receives train.txt, valid.txt, test.txt, dict.txt, data-bin/ (for fairseq-train --task "
-          "language_modeling), SPLIT.parts where the conversations of a split are known (the number of lines of each), "
-          "and prepare.json. The same command again finds them.")
+from fairseq_kernels.errors import positive_int
+
+OUTPUT = ("train.txt, valid.txt, test.txt, dict.txt, SPLIT.parts where the conversations of a split are known (the "
+          "number of lines of each)")
 
 
 def argument_parser(program, description, vocab_size=None, min_count=1):
     """The options that all preparations of text share; a recipe adds where its text comes from."""
-    parser = CommandParser(prog=program, description=description, epilog=f"{OUTPUT} {TEXT_RULES}")
-    parser.add_argument("--out", required=True, metavar="DIR", help="output directory")
+    parser = common.argument_parser(program, description, OUTPUT)
     parser.add_argument("--vocab-size", type=positive_int, default=vocab_size, metavar="N",
                         help="words in the vocabulary at most; the others become <unk> (default: "
                         f"{vocab_size or 'all words'})")
@@ -60,7 +47,7 @@ def prepare(args, sources, options, utterances):
         types = write_text(folder, utterances())
         return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types}
 
-    result = prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
+    result = common.prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
     report(result)
     print(f"ready: {Path(args.out) / 'data-bin'}")
     return result["splits"], result["vocabulary"]
@@ -97,7 +84,7 @@ def write_data_bin(folder, size, min_count):
 
     texts = [word for split in SPLITS for word in (f"--{split}pref", folder / f"{split}.txt")]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
-    binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
+    common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
     dictionary = Dictionary.load(str(folder / "dict.txt"))
     perplexities = unigram_perplexities(folder / "data-bin")

@@ -13,15 +13,10 @@ from pydoc_data.topics import topics
 
 
 def paragraphs():
-    """Paragraphs of all topics, without code (indented deeper) and tables."""
-    seen = set()
-    for name in sorted(topics):
-        for block in re.split(r"\n\s*\n", topics[name]):
-            text = " ".join(block.split())
-            # one section can be part of several topics
-            if len(text.split()) > 3 and ">>>" not in text and not set("|=*+") & set(text[:2]) and text not in seen:
-                seen.add(text)
-                yield text
+    """Paragraphs of all topics, each once, without code (indented deeper) and tables."""
+    blocks = (" ".join(block.split()) for name in sorted(topics) for block in re.split(r"\n\s*\n", topics[name]))
+    texts = (text for text in blocks if len(text.split()) > 3 and ">>>" not in text and not set("|=*+") & set(text[:2]))
+    return list(dict.fromkeys(texts))  # one section can be part of several topics
 
 
 def sentences(paragraph):
@@ -40,7 +35,4 @@ def main(directory):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     main(Path(sys.argv[1]))

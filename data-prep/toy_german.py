@@ -167,15 +167,13 @@ def write_text(out):
     return figures
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    def make(folder):
-        figures = write_text(folder)
-        bitext.write_data_bin(folder, PAIR)
-        return figures
+def make(folder):
+    figures = write_text(folder)
+    bitext.write_data_bin(folder, PAIR)
+    return figures
 
+
+def main():
     out = Path(sys.argv[1])
     figures = prepare_folder(out, "toy_german", [__file__], make)
     print("best possible perplexity of an English token, given the German sentence: "

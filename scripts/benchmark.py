@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored
+from fairseq_kernels import GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import CommandParser, positive_int
 from fairseq_kernels.fused.matrix_products import onednn, word_blocks
@@ -55,6 +55,18 @@ def in_turn(build: Callable, rows: Dict[str, Tuple[Dict, Dict]], args: Namespace
             row["mebibytes"] = round(max(peaks), 1) if peaks else None
             least = min(result["seconds"])
             print(f"round {round_ + 1}: {name}: {least:.3f} s, {row['mebibytes']} MiB", file=sys.stderr)
+
+
+def timed(steps: List[Callable[[], None]], rounds: int) -> List[List[float]]:
+    """Each step's seconds; the steps are taken in turn, after one round to warm up."""
+    taken: List[List[float]] = [[] for _ in steps]
+    for round_ in range(rounds + 1):
+        for step, times in zip(steps, taken):
+            start = time.perf_counter()
+            step()
+            if round_:
+                times.append(time.perf_counter() - start)
+    return taken
 
 
 def keep(args: Namespace, **record) -> None:
@@ -107,25 +119,13 @@ def product_step(components: int, tokens: int, words: int, dim: int, library: Ca
     return step
 
 
-def median_seconds(steps: List[Callable[[], None]], rounds: int) -> List[float]:
-    """The median of each step's seconds, the steps taken in turn after one to warm up."""
-    taken: List[List[float]] = [[] for _ in steps]
-    for round_ in range(rounds + 1):
-        for step, times in zip(steps, taken):
-            start = time.perf_counter()
-            step()
-            if round_:
-                times.append(time.perf_counter() - start)
-    return [statistics.median(times) for times in taken]
-
-
 def limit(args: Namespace) -> None:
     sizes, rows = (args.tokens, args.words, args.dim), []
     ways = {"torch": contextlib.nullcontext, **({"oneDNN": onednn} if hasattr(torch.backends.mkldnn, "matmul") else {})}
     for name, kernels in ({name: name for name in args.only} if args.only else LIMIT_ROWS).items():
         components = sum(2 if kernel == "mog" else 1 for kernel in parse_kernels(kernels))
         steps = [product_step(components, *sizes, library) for library in ways.values()]
-        step, *products = median_seconds([layer_step(kernels, *sizes), *steps], args.rounds)
+        step, *products = map(statistics.median, timed([layer_step(kernels, *sizes), *steps], args.rounds))
         bare = min(products)
         way = list(ways)[products.index(bare)]
         row = {"name": name, "kernels": kernels, "seconds": step, "products": bare, "by": way, "ratio": step / bare}
@@ -163,22 +163,18 @@ def implementation_step(name: str, tokens: int, words: int, dim: int, device: st
         layer = ours(first, option, words, dim)
         loss = layer.nll
     layer.to(device=device, dtype=features.dtype)
-    update = partial(layer.zero_grad, set_to_none=True)
-    if first == "factored":  # the update of W, which the others leave to an optimiser
-        layer = factored(layer)
-        loss, update = layer.nll, FactoredSGD([layer], lr=1e-3 / tokens).step
 
     def step():
         loss(features, target).backward()
         features.grad = None
-        update()
+        layer.zero_grad(set_to_none=True)
 
     return step
 
 
 def ours(first: str, option: str, words: int, dim: int) -> nn.Module:
     """This package's layers, without bias as the others."""
-    if first in ("taylor", "spherical", "factored"):
+    if first in ("taylor", "spherical"):
         layer = (SphericalSoftmax if first == "spherical" else TaylorSoftmax)(dim, words, bias=False)
         nn.init.normal_(layer.weight, std=dim**-0.5)
         return layer
@@ -242,22 +238,18 @@ def layer(args: Namespace) -> None:
         rows[name, tokens] = row, {"name": name, "tokens": tokens, **own}
     in_turn(implementation_step, {f"{name}, N = {tokens:,}": row for (name, tokens), row in rows.items()}, args)
     rows = {key: row for key, (row, _) in rows.items()}
-    print(f"{'implementation':22} {'N':>7} {'V':>9} {'d':>5} {'seconds':>9} {'MiB':>8}")
-    for row in rows.values():
-        sizes = f"{row['implementation']:22} {row['tokens']:7,} {row['words']:9,} {row['dim']:5}"
-        print(f"{sizes} {row['seconds']:9.3f} {row['mebibytes'] or float('nan'):8,.0f}")
-    print(f"\n{'':22} {'against':22} {'time':>7} {'memory':>8}")
-    ratios = []
-    for *names, tokens in COMPARISONS:
-        first, second = (rows.get((name, tokens)) for name in names)
-        if first and second:
-            ratio = {"ours": names[0], "other": names[1], "tokens": tokens}
+    print(f"{'implementation':22} {'against':22} {'N':>7} {'seconds':>9} {'ratio':>6} {'MiB':>7} {'ratio':>6}")
+    comparisons = []
+    for ours, other, tokens in COMPARISONS:
+        if (ours, tokens) in rows and (other, tokens) in rows:
+            first, second = rows[ours, tokens], rows[other, tokens]
+            ratio = {"ours": ours, "other": other, "tokens": tokens}
             ratio["time_ratio"] = round(first["seconds"] / second["seconds"], 4)
             ratio["memory_ratio"] = second["mebibytes"] and round(first["mebibytes"] / second["mebibytes"], 4)
-            ratios.append(ratio)
-            memory = ratio["memory_ratio"] or float("nan")
-            print(f"{names[0]:22} {names[1]:22} {ratio['time_ratio']:7.3f} {memory:8.3f}")
-    keep(args, device=args.device, dtype=args.dtype, comparisons=ratios, rows=list(rows.values()))
+            comparisons.append(ratio)
+            memory = f"{first['mebibytes'] or float('nan'):7,.0f} {ratio['memory_ratio'] or float('nan'):6.2f}"
+            print(f"{ours:22} {other:22} {tokens:7,} {first['seconds']:9.3f} {ratio['time_ratio']:6.2f} {memory}")
+    keep(args, device=args.device, dtype=args.dtype, comparisons=comparisons, rows=list(rows.values()))
 
 
 # --------------------------------------------------------------------------------------------------- training
@@ -393,25 +385,25 @@ def decoding(args: Namespace) -> None:
     samples = [dataset.collater([dataset[number] for number in batch]) for batch in batches]
     samples = samples if args.device == "cpu" else [move_to_cuda(sample) for sample in samples]
     lengths = {"beam_size": args.beam, "max_len_a": 0, "max_len_b": args.length, "min_len": args.length}
-    generators = {}
-    for kernels in args.kernels:
+
+    def decode(kernels):
         settings = Namespace(arch=args.arch, kernels=kernels, share_decoder_input_output_embed=True)
         ARCH_CONFIG_REGISTRY[args.arch](settings)
         model = build_model(settings, task).eval().to(args.device)
-        generators[kernels] = SequenceGenerator([model], task.target_dictionary, **lengths)
-    seconds: Dict[str, List[float]] = {kernels: [] for kernels in args.kernels}
-    for round_ in range(args.rounds + 1):
-        for kernels, generator in generators.items():
-            start = time.perf_counter()
+        generator = SequenceGenerator([model], task.target_dictionary, **lengths)
+
+        def step():
             for sample in samples:
                 generator.generate([], sample)
             if args.device != "cpu":
                 torch.cuda.synchronize()
-            if round_:  # the first warms up
-                seconds[kernels].append(time.perf_counter() - start)
-            print(f"round {round_}: {kernels} {time.perf_counter() - start:.2f} s", file=sys.stderr)
-    first = min(seconds[args.kernels[0]])
-    rows = [{"kernels": k, "seconds": min(s), "rounds": s, "ratio": min(s) / first} for k, s in seconds.items()]
+
+        return step
+
+    seconds = timed([decode(kernels) for kernels in args.kernels], args.rounds)
+    first = min(seconds[0])
+    rows = [{"kernels": kernels, "seconds": min(each), "rounds": each, "ratio": min(each) / first}
+            for kernels, each in zip(args.kernels, seconds)]  # fmt: skip
     for row in rows:
         print(f"{row['kernels']:40} {row['seconds']:8.2f} s   {row['ratio']:.2f} x")
     record = {name: value for name, value in vars(args).items() if name not in ("out", "data", "measure")}

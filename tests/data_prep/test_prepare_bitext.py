@@ -159,12 +159,14 @@ def test_held_out_text_reaches_neither_merges_nor_dictionaries(monkeypatch, sour
     assert {"code", "data-bin/dict.de.txt", "data-bin/train.de-en.en.bin"} <= same
 
 
-def test_lower_and_gzip(monkeypatch, sources, tmp_path):
-    raw = tmp_path / "raw" / "train.de"
-    write(tmp_path / "raw" / "train.de.gz", gzip.compress(raw.read_bytes()))
-    raw.unlink()
-    files = prepared(monkeypatch, sources, tmp_path / "out", "--lower")
-    assert b"ein " in files["train.de"] and b"Ein" not in files["train.de"]
+def test_lower_gzip_and_ratio(monkeypatch, sources, tmp_path, capsys):
+    for language, line in (("de", b"kurz\n"), ("en", b"much longer than that\n")):
+        raw = tmp_path / "raw" / f"train.{language}"
+        write(tmp_path / "raw" / f"train.{language}.gz", gzip.compress(raw.read_bytes() + line))
+        raw.unlink()
+    files = prepared(monkeypatch, sources, tmp_path / "out", "--lower", "--max-ratio", 2)
+    assert b"ein " in files["train.de"] and b"Ein" not in files["train.de"] and b"much" not in files["train.en"]
+    assert "dropped by cleaning: 1 training pairs" in capsys.readouterr().out
 
 
 def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
@@ -189,15 +191,6 @@ def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
     assert "dropped by cleaning: 1 training pairs" in report
 
 
-def test_cleaning_of_any_text(monkeypatch, sources, tmp_path, capsys):
-    for language, line in (("de", "kurz\n"), ("en", "much longer than that\n")):
-        with open(tmp_path / "raw" / f"train.{language}", "a") as file:
-            file.write(line)
-    for number, options in enumerate(([], ["--max-ratio", 2])):
-        prepared(monkeypatch, sources, tmp_path / f"out{number}", *options)
-        assert f"dropped by cleaning: {number} training pairs" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("options, message", [
     (["--train", "{raw}/none"], "{raw}/none.de"),
     (["--valid", "{raw}/short"], "10 lines and 1 lines"),
@@ -215,25 +208,10 @@ def test_wrong_files_are_told(monkeypatch, sources, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers(workers):
-    """As many processes as are asked for, in the lines' order."""
-    lines = [str(number) for number in range(1200)]
-    assert bitext.parallel(str.strip, [f" {line} " for line in lines], workers, "stripping") == lines
-
-
 # ----------------------------------------------------------------------------------------- IWSLT'14, Multi30k
 
 
-def test_every_23rd_line_is_for_validation():
-    train, valid = iwslt14.split(list(range(1, 70)))
-    assert valid == [23, 46, 69] and train == [n for n in range(1, 70) if n % 23]
-
-
-def test_tags():
-    lines = ["<url>x</url>", "<talkid>1</talkid>", "<keywords>a</keywords>", "<speaker>B</speaker>",
-             "<title>T</title>", "<description>D: d.</description>", "Text", ""]
-    assert iwslt14.train_lines(lines) == ["<speaker>B</speaker>", "T", "D: d.", "Text", ""]
+def test_segments():
     lines = ["<doc docid='1'>", '<seg id="12"> It’s it. </seg>', "<hr/>", '<seg id="2">x</seg>\r', "</doc>"]
     assert iwslt14.test_lines(lines) == ["It's it.", "x"]
 

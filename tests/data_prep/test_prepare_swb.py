@@ -61,24 +61,6 @@ def test_sources_agree():
     }
 
 
-def test_each_spelling():
-    """Each sound has one spelling, whatever the transcriber's."""
-    spellings = {
-        "uh": "uh uhh uhhh er", "um": "um umm ummm uhm erm", "hm": "hm hmm hmmm mm mmm", "ah": "ah ahh ahhh",
-        "uh-huh": "uh-huh uhhuh uh-hu", "okay": "okay ok o-k OK O-K", "huh-uh": "huh-uh uh-uh hum-um", "t v": "tv",
-        "um-hum": "um-hum mhm mhmm mmhm mm-hm mm-hmm um-hm um-hmm umhum uh-hum",
-    }
-    for standard, variants in spellings.items():
-        assert swb.normalise(variants, "fisher") == " ".join([standard] * len(variants.split()))
-    said_as_words = "AIDS ASCII BASIC DOS HUD MADD NAFTA NASA NATO OPEC OSHA RAM"
-    assert swb.normalise(f"the {said_as_words} IBM", "hub5") == f"the {said_as_words.lower()} i b m"
-
-
-def test_normalised_text_is_stable():
-    for rule in (*swb.ISIP_RULES, *swb.COMMON_RULES):
-        assert swb.normalise(rule.result, "fisher") == rule.result
-
-
 # ----------------------------------------------------------------------------------------- the files
 
 
@@ -135,8 +117,10 @@ def options(**given):
 def test_formats(tmp_path):
     hub5 = make_hub5(tmp_path / "hub5")
     swb1 = make_swb1(tmp_path / "swb1", 1)
-    assert utterances_of(swb.swb1(swb1)) == ["hi um number x side a", "hi um number x side b"]
-    assert utterances_of(swb.fisher(make_fisher(tmp_path / "fe", 1))) == ["hello yeah", "um-hum call y"]
+    sides = swb.conversations(swb1, swb.SWB1_NAMES, "swb1")
+    assert utterances_of(sides) == ["hi um number x side a", "hi um number x side b"]
+    calls = swb.conversations(make_fisher(tmp_path / "fe", 1), swb.FISHER_NAMES, "fisher")
+    assert utterances_of(calls) == ["hello yeah", "um-hum call y"]
     assert utterances_of(swb.hub5(hub5)) == utterances_of(swb.hub5(hub5 / "reference")) == ["he is uh um-hum"]
     assert utterances_of(swb.hub5(hub5 / "txt")) == ["we we're here um"]
     assert utterances_of(swb.hub5(hub5 / "txt" / "en_5017.txt")) == ["we we're here um"]
@@ -163,7 +147,8 @@ def test_copies_and_links_count_once(tmp_path):
     shutil.copytree(root / "data", root / "copy")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "part1").symlink_to(root)
-    assert len(swb.fisher(root)) == len(swb.fisher(tmp_path / "links")) == 6
+    for folder in (root, tmp_path / "links"):
+        assert len(swb.conversations(folder, swb.FISHER_NAMES, "fisher")) == 6
 
 
 def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):

@@ -180,6 +180,17 @@ def test_text_that_is_taken(monkeypatch, tmp_path, sources, content):
     assert lines_of(tmp_path / "out" / "train.txt") == ["one two", "", "three"]
 
 
+@pytest.mark.parametrize("option, value, message", [
+    ("--train", "{tmp}/none", "{tmp}/none"),
+    ("--vocab-size", "0", "--vocab-size: '0'"),
+    ("--out", "{tmp}/file", "--out {tmp}/file: is there, made of other files"),
+])
+def test_wrong_options_are_told(monkeypatch, tmp_path, sources, option, value, message):
+    write(tmp_path / "file", "words\n")
+    error = error_of(monkeypatch, text, *sources, "--out", tmp_path / "out", option, value.format(tmp=tmp_path))
+    assert message.format(tmp=tmp_path) in error and (tmp_path / "file").read_text() == "words\n"
+
+
 # --------------------------------------------------------------------------------------------- folders
 
 
@@ -201,19 +212,6 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
     os.utime(train, ns=times)
     assert "made of other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
     assert tree(out) == before and sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
-
-
-@pytest.mark.parametrize("name", ["train.txt", "prepare.json"])
-def test_nothing_of_others_is_changed(monkeypatch, tmp_path, sources, name):
-    write(tmp_path / "out" / name, "precious")
-    assert "give another directory" in error_of(monkeypatch, text, *sources, "--out", tmp_path / "out")
-    assert tree(tmp_path / "out") == {name: b"precious"}
-
-
-def test_an_empty_folder_is_taken(monkeypatch, sources, tmp_path):
-    (tmp_path / "out").mkdir()
-    call(monkeypatch, text, *sources, "--out", tmp_path / "out")
-    assert (tmp_path / "out" / "data-bin" / "train.bin").is_file()
 
 
 # ------------------------------------------------------------------------------------------------- the command

@@ -32,7 +32,7 @@ def test_limit(tmp_path):
 
 def test_layer(tmp_path):
     """A row each with its steps, and the ratios of the pairs that were asked for."""
-    names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "factored taylor", "mos 2"]
+    names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "mos 2"]
     sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
     record = run(tmp_path, "layer", "--only", *names, *sizes)
     rows = {row["implementation"]: row for row in record["rows"]}
@@ -50,5 +50,5 @@ def test_training_and_scoring(tmp_path):
                                                          for kind in kinds]  # fmt: skip
     for row in rows:
         first = next(other for other in rows if other["kind"] == row["kind"])
-        assert row["words_per_second"] == pytest.approx(8 / min(row["steps"]), rel=0.05)
+        assert row["words_per_second"] == pytest.approx(8 / min(row["steps"]), rel=0.05, abs=0.5)
         assert row["speed_ratio"] == pytest.approx(min(first["steps"]) / min(row["steps"]), rel=0.05)
