@@ -256,25 +256,22 @@ def layer(args: Namespace) -> None:
 
 TRAINING = """Words per second and memory of training steps of an LSTM language model, and with --scoring of scoring.
 
-A row is "stock" (lstm_lm and cross_entropy), an output layer's name as "taylor", or a kernel mixture, the latter
-followed by "untied" or --kernel-params where wanted, as in "pow pow.p=3". Each runs in a process of its own, by
-fairseq's trainer, from forward to update, on the same batches; rounds go through all rows in turn. Scoring is
-fairseq-eval-lm's: the log-probabilities of all words, of which each target's is taken. Memory is the peak of the
-process over its level just before the steps, one step done."""
+A row is "stock" (lstm_lm and cross_entropy), an output layer's name as "taylor", or a kernel mixture, with options of
+its own where wanted, as in "pow --kernel-params pow.p=3". Each runs in a process of its own, by fairseq's trainer, from
+forward to update, on the same batches; rounds go through all rows in turn. Scoring is fairseq-eval-lm's: the
+log-probabilities of all words, of which each target's is taken. Memory is the peak of the process over its level just
+before the steps, one step done."""
 MODEL = ("--decoder-layers", "2", "--dropout", "0.1", "--decoder-dropout-out", "0")
 SIZES = ("--decoder-embed-dim", "--decoder-hidden-size", "--decoder-out-embed-dim")
 
 
 def flags(row: str):
     """fairseq's options of a row."""
-    name, _, option = row.partition(" ")
+    name, *options = row.split()
     if name == "stock":
-        return ["--arch", "lstm_lm", "--criterion", "cross_entropy"]
-    if name in LAYERS:
-        own = ["--output-layer", name, "--criterion", LAYERS[name].criterion]
-        return ["--arch", "kernel_lstm_lm", *own, *option.split()]
-    further = ["--untied-projections"] if option == "untied" else ["--kernel-params", option] if option else []
-    return ["--arch", "kernel_lstm_lm", "--kernels", name, "--criterion", LAYERS["kernels"].criterion, *further]
+        return ["--arch", "lstm_lm", "--criterion", "cross_entropy", *options]
+    which, layer = ("--output-layer", name) if name in LAYERS else ("--kernels", "kernels")
+    return ["--arch", "kernel_lstm_lm", which, name, "--criterion", LAYERS[layer].criterion, *options]
 
 
 def model_step(command: List[str], real: bool, batch: int, length: int, scoring: bool) -> Callable[[], None]:
@@ -378,8 +375,8 @@ def decoding(args: Namespace) -> None:
     torch.manual_seed(1)
     command = [args.data, "--task", "translation"]
     task = tasks.setup_task(options.parse_args_and_arch(options.get_generation_parser(), command))
-    task.load_dataset(args.subset)
-    dataset = task.dataset(args.subset)
+    task.load_dataset("test")
+    dataset = task.dataset("test")
     numbers = range(min(args.sentences, len(dataset)))
     batches = [numbers[start : start + args.batch_size] for start in numbers[:: args.batch_size]]
     samples = [dataset.collater([dataset[number] for number in batch]) for batch in batches]
@@ -447,7 +444,6 @@ def main() -> None:
     add("data", help="data-bin folder of a translation corpus")
     add("--arch", default="kernel_transformer_iwslt_de_en")
     add("--kernels", nargs="+", default=["lin", "9xlin", ",".join(PAPER_KERNELS)])
-    add("--subset", default="test")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
