@@ -61,6 +61,7 @@ echo "stock and lin are the same model, so they agree. lin-tuned moves the outpu
 echo "so does 3xlin,log, and that is what to compare it with: on so little text, a few percent say nothing."
 "$PY" -m fairseq_kernels.analysis.curves "$out/curves.png" "${logs[@]}" \
     --baseline "unigram=$(value "$out/lm/prepare.json" result splits valid perplexity)"
+echo "curves and mixture weights: $out/curves.png"
 
 printf '\nTranslation\n'
 sed -n 's/^S-[0-3]\t/  German     /p; s/^T-[0-3]\t/  reference  /p; s/^H-[0-3]\t[^\t]*\t/  model      /p; s/^P-[0-3]\t.*//p' \
