@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # Graphs of the kernels rbf, wav, log and pow over ||W_v - h||, and their gradients (Gao et al. 2019, Figure 1).
 #
-#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2] [--over square]
+#   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2]
 #                           [--max-distance 4] [--out FILE]
 #
-# The plot is checkpoints/results/figure1.svg, with --publish results/figure1.svg; --over square draws over
-# ||W_v - h||^2.
+# The plot is checkpoints/results/figure1.svg, with --publish results/figure1.svg.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac

@@ -7,7 +7,7 @@
 #   --words WORD...   these words; default: the most frequent ones of each number of senses
 #   --number N        how many of them for each number of senses; default: 8
 #   --neighbours N    how many nearest words of each sense; default: 4
-#   --out FOLDER      receives senses.json and the plot theta.svg
+#   --out FOLDER      receives senses.json
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows what has been run, beside the papers' numbers: as Markdown, and as an HTML page that needs no other file, with
-# verdicts on the papers' claims, intervals, comparisons with lin, how each number was made, curves and mixture weights.
+# verdicts on the papers' claims, intervals, comparisons with lin, how each row was made, and mixture weights. They are
+# report.md and report.html beside the results.
 #
 #   bash scripts/report.sh [--results DIR] [--tables table1 table3] [--into FILE]
 #   bash scripts/report.sh --publish --into docs/results-tables.md --figure docs/images/gain.svg
@@ -8,8 +9,6 @@
 #   --results DIR     with TABLE.json; default: checkpoints/results
 #   --publish         of this repository's results/
 #   --tables TABLE... default: all that have results
-#   --markdown FILE   default: report.md beside the results
-#   --html FILE       default: report.html beside the results
 #   --figure FILE     the first page's plot, as SVG
 #   --into FILE       a Markdown file: puts each TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->
 set -euo pipefail

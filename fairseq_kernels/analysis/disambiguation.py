@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-import scipy.stats
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -30,9 +29,8 @@ EXAMPLES = 5  # sentences in each direction
 SEED = 1  # of the bootstrap and of the random clusters
 NEIGHBOURS = 20  # words of about the same frequency
 CHUNK = 512  # positions whose V log-probabilities are in memory at a time
-RESAMPLES = 10_000
+RESAMPLES = 2000
 CONFIDENCE = 0.95
-DRAWN = 1 << 21  # lines drawn at a time in resampling: 16 MiB
 SHOWN = 10  # clusters beside the sentences
 
 
@@ -117,15 +115,11 @@ def answers(reading: Reading, asked: Questions) -> Answers:
 def bootstrap(statistic: Callable, values: Sequence[Tensor], lines: Tensor, seed: int) -> Dict:
     """A function of the sums of ``values``, (n,) each, with its percentile bootstrap interval over lines (n,)."""
     _, places = np.unique(lines.numpy(), return_inverse=True)
-    sums = [np.bincount(places, each.numpy()) for each in values]
-    interval = scipy.stats.bootstrap(
-        sums,
-        lambda *resampled, axis: statistic(*(each.sum(axis) for each in resampled)),
-        **{"n_resamples": RESAMPLES, "batch": max(1, DRAWN // len(sums[0])), "confidence_level": CONFIDENCE},
-        **{"paired": True, "vectorized": True, "method": "percentile", "rng": np.random.default_rng(seed)},
-    ).confidence_interval
-    low, high = float(interval.low), float(interval.high)
-    mean = float(statistic(*(each.sum() for each in sums)))
+    sums = np.stack([np.bincount(places, each.numpy()) for each in values])  # (values, lines)
+    count = sums.shape[1]
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    low, high = map(float, np.quantile(statistic(*(sums @ drawn.T)), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    mean = float(statistic(*sums.sum(1)))
     return {"mean": mean, "low": low, "high": high, "excludes_0": low > 0 or high < 0}
 
 

@@ -17,7 +17,6 @@ from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
 from ..checkpoint import check_finite, load, model_state, task_settings
 from ..errors import CommandParser, mistake, positive_int
 from .measurement import provenance
-from .plotting import file_pyplot
 
 PREFIX = "decoder.output_projection."
 VALUES = {"theta": "theta", "usage": "allocation.usage"}  # of a sense, where the layer has them
@@ -91,17 +90,6 @@ def neighbours(frame: pandas.DataFrame, vectors: Tensor, sense: int, number: int
     return ", ".join(nearest[nearest != frame.word[sense]].unique()[:number])
 
 
-def plot(rows: pandas.DataFrame, path: Path) -> None:
-    """Theta of each sense of the words, as the paper's Figure 8."""
-    pyplot = file_pyplot()
-    figure, axis = pyplot.subplots(figsize=(max(6, 0.3 * rows.word.nunique()), 4), layout="constrained")
-    axis.scatter(rows.word, rows.theta, s=20 + 60 * rows.get("usage", 0))
-    axis.axhline(0, color="grey", linewidth=0.5)
-    axis.tick_params(axis="x", rotation=90)
-    axis.set_ylabel("theta of each sense")
-    figure.savefig(path)
-
-
 def main() -> None:
     parser = CommandParser(prog="kerbs_senses.sh", description="Senses, their neighbours and theta by word.")
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
@@ -109,7 +97,7 @@ def main() -> None:
     parser.add_argument("--words", nargs="+", help="these words (default: the most frequent of each number of senses)")
     parser.add_argument("--number", type=positive_int, default=8, help="words of each number of senses")
     parser.add_argument("--neighbours", type=positive_int, default=4, help="nearest words of each sense")
-    parser.add_argument("--out", type=Path, help="folder for senses.json and theta.svg")
+    parser.add_argument("--out", type=Path, help="folder for senses.json")
     args = parser.parse_args()
     frame, vectors = senses(args.checkpoint, args.data)
     unknown = sorted(set(args.words or ()) - set(frame.word))
@@ -129,8 +117,6 @@ def main() -> None:
         record = {name: table.to_dict("records") for name, table in tables.items()}
         text = json.dumps({"command": command, "made": provenance(), **record}, indent=1, ensure_ascii=False) + "\n"
         (args.out / "senses.json").write_text(text, encoding="utf-8")
-        if "theta" in rows:
-            plot(rows, args.out / "theta.svg")
 
 
 if __name__ == "__main__":

@@ -16,26 +16,24 @@ from .plotting import file_pyplot
 DISTANCE_KERNELS = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
 POINTS = 100
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "figure1.svg"
-EXPONENTS = {"distance": 1, "square": 2}  # x = ||W_v - h||^exponent
 
 
-def graph(kernel: Kernel, x: Tensor, exponent: int = 1) -> Tuple[Tensor, Tensor]:
-    """S and dS/dx (N,) of a kernel at x = ||W_v - h||^exponent, in float64.
+def graph(kernel: Kernel, distance: Tensor) -> Tuple[Tensor, Tensor]:
+    """S and dS/dr (N,) of a kernel at r = ||W_v - h||, in float64.
 
     Args:
         kernel: a function of the distance alone, of any ``embed_dim``.
-        x: (N,), positive: at 0 some kernels have no gradient.
+        distance: (N,), positive: at 0 some kernels have no gradient.
     """
-    x = x.detach().double().requires_grad_()
-    distance = x ** (1 / exponent)
+    distance = distance.detach().double().requires_grad_()
     context = distance.new_zeros(1, kernel.embed_dim)
-    direction = torch.eye(1, kernel.embed_dim, dtype=x.dtype)
+    direction = torch.eye(1, kernel.embed_dim, dtype=torch.float64)
     values = kernel(context + distance.unsqueeze(1) * direction, context).squeeze(0)
-    [gradient] = torch.autograd.grad(values.sum(), x)
+    [gradient] = torch.autograd.grad(values.sum(), distance)
     return values.detach(), gradient
 
 
-def plot(kernels: str, kernel_params: str, max_distance: float, over: str, path: Path) -> None:
+def plot(kernels: str, kernel_params: str, max_distance: float, path: Path) -> None:
     """Values on the left, gradients on the right, at distances up to ``max_distance``.
 
     Raises:
@@ -45,14 +43,14 @@ def plot(kernels: str, kernel_params: str, max_distance: float, over: str, path:
     for name in names:
         if name not in DISTANCE_KERNELS:
             raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")
-    x = torch.linspace(0, max_distance, POINTS + 1, dtype=torch.float64)[1:] ** EXPONENTS[over]
-    label = r"$\|W_v - h\|$" if over == "distance" else r"$\|W_v - h\|^2$"
+    x = torch.linspace(0, max_distance, POINTS + 1, dtype=torch.float64)[1:]
+    label = r"$\|W_v - h\|$"
     modules = build_kernels(names, 1, kernel_params)
     pyplot = file_pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for name, kernel in zip(names, modules):
         settings = ", ".join(f"{hyper.name} {kernel.value(hyper.name):g}" for hyper in kernel.all_hyperparameters())
-        for axis, values in zip(axes, graph(kernel, x, EXPONENTS[over])):
+        for axis, values in zip(axes, graph(kernel, x)):
             axis.plot(x, values, label=f"{name} ({settings.removesuffix(', scale 1')})")
     for axis, title in zip(axes, ("$S$", rf"$\partial S / \partial$ {label}")):
         axis.axhline(0, color="grey", linewidth=0.5)
@@ -68,13 +66,12 @@ def main() -> None:
     parser.add_argument("--kernels", default="rbf,wav,log,pow", help=f"of {', '.join(DISTANCE_KERNELS)}")
     parser.add_argument("--kernel-params", default="log.p=2,pow.p=2", help="hyper-parameters, as in training")
     parser.add_argument("--max-distance", type=float, default=4.0, help="where the graphs end")
-    parser.add_argument("--over", choices=EXPONENTS, default="distance", help="graphs over the distance or its square")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/results/figure1.svg"), help=".svg or .png")
     parser.add_argument("--publish", action="store_const", dest="out", const=PUBLISHED, help="as the one in results/")
     args = parser.parse_args()
     with one_line_errors():
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        plot(args.kernels, args.kernel_params, args.max_distance, args.over, args.out)
+        plot(args.kernels, args.kernel_params, args.max_distance, args.out)
         print(args.out)
 
 

@@ -3,9 +3,8 @@
 it."""
 
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
-import pandas
 import torch
 
 from ..errors import mistake
@@ -25,8 +24,8 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     from 11 to 100, and so on.
 
     Returns:
-        ``words`` N, ``mean``, ``above_half``: share of words with a weight above 0.5, ``by_position`` and ``by_rank``:
-        rows with ``words`` and ``mean``.
+        Its ``mean``, the share of words where it is ``above 0.5``, and its mean ``at word N`` of the line, from 0, and
+        in each ``rank N-M``.
     """
     reading = read(checkpoint, data, split)
     layer = reading.layer
@@ -34,24 +33,13 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     if len(kernels) < 2 or "lin" not in kernels:
         raise mistake(f"{checkpoint} is no mixture with lin, as of --kernels lin,log")
     weights = torch.cat([layer.mixture_weights(chunk) for chunk in reading.features.split(CHUNK)]).double()
-    total = pandas.Series(weights[:, [kernel == "lin" for kernel in kernels]].sum(1).numpy())
+    total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
+    groups = {f"at word {place}": reading.positions == place for place in range(LAST_POSITION)}
+    groups[f"at word {LAST_POSITION}+"] = reading.positions >= LAST_POSITION
     counts = torch.as_tensor(word_counts(Path(data, "train"), reading.dictionary))
-    ranks = 1 + counts.argsort(descending=True, stable=True).argsort()  # (V,) of each word of the dictionary
-    decades = [0, *(10**n for n in range(1, len(str(len(counts) - 1)) + 1))]  # the last end is V or more
-    decade_names = [f"{start + 1}-{min(end, len(counts))}" for start, end in zip(decades, decades[1:])]
-    places = [*range(LAST_POSITION + 1), float("inf")]
-    place_names = [*map(str, range(LAST_POSITION)), f"{LAST_POSITION}+"]
-    return {
-        "words": len(total),
-        "mean": float(total.mean()),
-        "above_half": float((total > 0.5).mean()),
-        "by_position": means(total, reading.positions, places, place_names),
-        "by_rank": means(total, ranks[reading.words] - 1, decades, decade_names),
-    }
-
-
-def means(values: pandas.Series, places: torch.Tensor, edges: List[float], names: List[str]) -> List[Dict]:
-    """Number and mean of the values (N,) in each interval of their places (N,)."""
-    groups = pandas.cut(places.numpy(), edges, right=False, labels=names)
-    rows = values.groupby(groups, observed=True).agg(["size", "mean"])
-    return [{"of": name, "words": int(words), "mean": float(mean)} for name, words, mean in rows.itertuples()]
+    ranks = counts.argsort(descending=True, stable=True).argsort()[reading.words]  # (N,) from 0
+    decades = [0, *(10**power for power in range(1, 1 + len(str(len(counts)))))]
+    for start, end in zip(decades, decades[1:]):
+        groups[f"rank {start + 1}-{end}"] = (ranks >= start) & (ranks < end)
+    means = {name: float(total[chosen].mean()) for name, chosen in groups.items() if chosen.any()}
+    return {"mean": float(total.mean()), "above 0.5": float((total > 0.5).double().mean()), **means}

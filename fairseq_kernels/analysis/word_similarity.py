@@ -1,7 +1,7 @@
 """How well word embeddings order pairs of words by similarity: the SimLex-999 score (Hill et al. 2014) of language
 models, as in de Brebisson & Vincent (2016, Tables 5 and 6).
 
-python -m fairseq_kernels.analysis.word_similarity DATA_BIN CHECKPOINT ... --simlex SimLex-999.txt [--of output]
+python -m fairseq_kernels.analysis.word_similarity DATA_BIN CHECKPOINT ... --simlex SimLex-999.txt
 """
 
 import csv
@@ -11,17 +11,11 @@ from typing import Dict
 import pandas
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor
 
 from ..checkpoint import model_state
 from ..errors import CommandParser, mistake
 from .kerbs_senses import dictionary
 
-# the matrix with a row a word: ours, and those of fairseq's lstm_lm and transformer_lm
-MATRICES = {
-    "input": ("decoder.embed_tokens.weight",),
-    "output": ("decoder.output_projection.weight", "decoder.fc_out.weight"),
-}
 SOURCE = "https://fh295.github.io/simlex.html"
 
 
@@ -38,33 +32,20 @@ def read_pairs(path: Path) -> pandas.DataFrame:
         raise mistake(f"{path} is not SimLex-999.txt, from {SOURCE}: {error}") from error
 
 
-def embeddings(checkpoint: Path, of: str) -> Tensor:
-    """The word vectors (V, d) of a model's input or output, in float64; of untied projections the first.
-
-    Raises:
-        SystemExit: one line: no checkpoint, or one without a matrix of one row a word.
-    """
-    state = model_state(checkpoint)
-    present = [state[key] for key in MATRICES[of] if key in state]
-    if not present or (of == "output" and "decoder.output_projection.sense_word" in state):
-        raise mistake(f"{checkpoint} has no {of} matrix with one vector a word; choose the other --of")
-    return present[0].double()
-
-
-def simlex(data: Path, checkpoint: Path, pairs: pandas.DataFrame, of: str = "input") -> Dict:
+def simlex(data: Path, checkpoint: Path, pairs: pandas.DataFrame) -> Dict:
     """Spearman's ``correlation`` of the cosines of word vectors with the ratings over the pairs in the vocabulary; how
     many these are (``covered``), and of how many (``pairs``).
 
     The paper only says "word embeddings", whose size it gives (250) beside the hidden layers' (809 to 1427): those
-    before the hidden layers, so the ``input``'s.
+    before the hidden layers, so the input's.
 
     Args:
         data: the data-bin folder of the model's training, for the words.
 
     Raises:
-        SystemExit: one line: the data are of another training.
+        SystemExit: one line: no checkpoint, or the data are of another training.
     """
-    vectors = embeddings(checkpoint, of)
+    vectors = model_state(checkpoint)["decoder.embed_tokens.weight"].double()
     indices = dictionary(checkpoint, data, len(vectors)).indices
     covered = pairs[pairs.word1.isin(indices) & pairs.word2.isin(indices)]
     first, second = (vectors[[indices[word] for word in words]] for words in (covered.word1, covered.word2))
@@ -78,12 +59,11 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--simlex", type=Path, required=True, help="SimLex-999.txt, from " + SOURCE)
-    parser.add_argument("--of", choices=MATRICES, default="input", help="which embeddings (default: input)")
     args = parser.parse_args()
     pairs = read_pairs(args.simlex)
     print("correlation  covered pairs")
     for checkpoint in args.checkpoints:
-        row = simlex(args.data, checkpoint, pairs, args.of)
+        row = simlex(args.data, checkpoint, pairs)
         print(f"{row['correlation']:11.3f}  {row['covered']:,} of {row['pairs']:,}  {checkpoint}")
 
 

@@ -42,11 +42,8 @@ def weights(corpus, models: Dict[str, Run], folder: Path) -> Dict[str, List[Dict
     metrics = {}
     for name, run in models.items():
         mixture = linear_weight.linear_weight(corpus.binarised, run.best)
-        details = {key: value for key, value in mixture.items() if key != "mean"}
-        metric = {"split": "test", "metric": "linear_weight", "value": mixture["mean"], "details": details}
-        metrics[name] = [metric]
-        above = f"above one half before {mixture['above_half']:.1%} of the words"
-        print(f"{name} on {corpus.name}: the weight of lin is {mixture['mean']:.3f}, {above}")
+        metrics[name] = [{"split": "test", "metric": metric, "value": value} for metric, value in mixture.items()]
+        print(f"{name} on {corpus.name}: the weight of lin is {mixture['mean']:.3f} on average")
     return metrics
 
 

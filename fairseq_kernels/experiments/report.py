@@ -39,8 +39,8 @@ MEASURES = {  # results that are no trainings: title, source, note, and what is 
         "Gao et al. 2019, section 4.4: always above 50 %",
         "Total weight of the linear components: its mean over the words of the text, how often it is above one half, "
         "and its mean by place in the line (from 0) and by rank of the word in training.",
-        {"linear_weight": "mean", **{name: name for name in ("above 0.5", "at word 0", "at word 1", "at word 5",
-         "at word 20+", "rank 1-10", "rank 11-100", "rank 101-1000", "rank 1001-10000")}},
+        {name: name for name in ("mean", "above 0.5", "at word 0", "at word 1", "at word 5", "at word 20+",
+                                 "rank 1-10", "rank 11-100", "rank 101-1000", "rank 1001-10000")},
     ),
 }  # fmt: skip
 
@@ -135,7 +135,7 @@ def part(results: Results, profile: str, corpus: str) -> Part:
     table, planned = results.table, [row.name for row in results.table.rows]
     here, there = (at(each, profile=profile, corpus=corpus) for each in results[1:])
     names = [name for name in unique([*planned, *here.name]) if name in set(here.name)]
-    grids = [main_grid(table, names, here, there), *weights_grids(table, names, here), *anova_grids(table, here)]
+    grids = [main_grid(table, names, here, there), *anova_grids(table, here)]
     missing = ", ".join(name for name in planned if name not in names)
     notes = [f"Not run: {missing}."] if missing else []
     notes += tests(table, there, results.differences[results.differences.profile == profile])
@@ -144,7 +144,7 @@ def part(results: Results, profile: str, corpus: str) -> Part:
 
 def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, there: pandas.DataFrame) -> Grid:
     """A line a row: its means over seeds, test and development figures side by side; the paper's; differences from the
-    bases with intervals and Holm's p; parameters, learning rate, trained values and settings."""
+    bases with intervals and Holm's p; mixture weights, parameters, trained values and settings."""
     columns: List[Tuple[str, Dict]] = []
     for metric, about in METRICS.items():
         measured = logarithms(here[here.metric == metric])
@@ -164,12 +164,11 @@ def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, the
             columns.append((f"− {base}'s{suffixes[split]}", shown))
             columns.append(("p", rows.adjusted.map(p_value).to_dict()))
             columns.append((f"p, beyond ± {table.margin:g} %", rows.equivalent.map(p_value).to_dict()))
+    columns += weights(here)
     runs = here.drop_duplicates(["name", "seed"])
     made = {name: [record["made"] for record in records] for name, records in runs.groupby("name").record}
     counts = {name: each[0].get("parameters") for name, each in made.items()}
     columns.append(("parameters", {name: f"{count:,}" for name, count in counts.items() if count}))
-    rates = {name: learning_rate(records.iloc[0]) for name, records in runs.groupby("name").record}
-    columns.append(("learning rate", {name: f"{rate:g}" for name, rate in rates.items() if rate}))
     learned = {name: pandas.DataFrame([one.get("learned", {}) for one in each]).mean() for name, each in made.items()}
     columns.append(("learned", {name: ", ".join(f"{value} {mean:.3g}" for value, mean in means.items())
                                 for name, means in learned.items()}))  # fmt: skip
@@ -177,13 +176,6 @@ def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, the
     columns = [(head, texts) for head, texts in columns if any(texts.values())]
     rows = [[name, *(texts.get(name, "") for _, texts in columns)] for name in names]
     return Grid(["", *(head for head, _ in columns)], rows, [origin(runs[runs.name == name].record) for name in names])
-
-
-def learning_rate(record: Dict) -> float:
-    """That of the settings, or the last among fairseq-train's arguments; 0 where there is none, or no number."""
-    rates = re.findall(r"--lr (\S+)", record["made"].get("arguments", ""))
-    rate = record["run"]["settings"].get("lr", rates[-1] if rates else "")
-    return float(rate) if re.fullmatch(r"[\d.e-]+", rate) else 0.0
 
 
 def origin(records: Iterable[Dict]) -> Dict[str, str]:
@@ -209,22 +201,15 @@ def made(here: pandas.DataFrame) -> str:
     return f"Made at commit {commits}, {' to '.join(unique([*days[:1], *days[-1:]]))}; data {data}."
 
 
-def weights_grids(table: tables.Table, names: List[str], here: pandas.DataFrame) -> List[Grid]:
-    """Mean mixture weights, and the two variances that the paper's Table 2 may list: of each token's weights, averaged,
-    and of the mean weights."""
-    variances = here[here.metric == "pi_variance_pp2"].groupby("name").value.agg(["mean", "size"])
-    weights = here[here.metric.str.startswith("pi_") & ~here.metric.str.startswith("pi_variance")]
-    paper, rows = paper_figures(table, "pi_variance_pp2"), []
-    for name in [name for name in names if name in set(weights.name)]:
-        own = weights[weights.name == name]
-        means = own.groupby("metric").value.mean()
-        means = means.sort_index(key=lambda names: names.str.replace(r"\d+", lambda n: n[0].zfill(9), regex=True))
-        each = ", ".join(f"{metric[3:]} {mean:.2f}" for metric, mean in means.items())
-        token = f"{number(variances['mean'][name])} ({variances['size'][name]})" if name in variances.index else ""
-        known = f"{paper[name]:g}" if name in paper else ""
-        rows.append([name, each, token, known, number(1e4 * own.groupby("seed").value.var(ddof=0).mean())])
-    heads = ["", "mean mixture weights", "variance of a token's weights, pp²", 'the paper\'s "Variance"']
-    return [Grid([*heads, "variance of the mean weights, pp²"], rows)] if rows else []
+def weights(here: pandas.DataFrame) -> List[Tuple[str, Dict]]:
+    """Columns of the mean mixture weights and of their variance, which the paper's Table 2 may list in the place of
+    that of each token's weights."""
+    own = here[here.metric.str.startswith("pi_") & ~here.metric.str.startswith("pi_variance")]
+    means = own.groupby(["name", "metric"], sort=False).value.mean().reset_index("metric")
+    each = means.metric.str[len("pi_") :] + means.value.map(" {:.2f}".format)
+    texts = each.groupby("name").agg(", ".join).to_dict()
+    variances = 1e4 * own.groupby(["name", "seed"]).value.var(ddof=0).groupby("name").mean()
+    return [("mean mixture weights", texts), ("their variance, pp²", variances.map(number).to_dict())]
 
 
 def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
@@ -233,11 +218,13 @@ def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
     if not table.factors:
         return []
     first, second = table.factors
-    pattern = rf"^(?P<head>.*),{first}=(?P<{first}>[^,]+),{second}=(?P<{second}>[^,]+)(?P<tail>.*)$"
-    measured = logarithms(here[(here.metric == "ppl") & (here.split != "train")]).reset_index(drop=True)
-    measured = measured.join(measured.name.str.extract(pattern)).dropna(subset=[first, second])
+    pattern = rf",{first}=([^,]+),{second}=([^,]+)"
+    measured = logarithms(here[(here.metric == "ppl") & (here.split != "train")])
+    levels = measured.name.str.extract(pattern).set_axis(table.factors, axis=1)
+    rest = measured.name.str.replace(pattern, "", regex=True)
+    measured = pandas.concat([measured, levels], axis=1).assign(rest=rest).dropna(subset=table.factors)
     rows = []
-    for (head, tail, split), cells in measured.groupby(["head", "tail", "split"]):
+    for (name, split), cells in measured.groupby(["rest", "split"]):
         for source, line in statistics.anova(cells, first, second).iterrows():
             levels = cells.groupby(source).value.mean() if source in (first, second) else []
             effect = ""
@@ -246,7 +233,7 @@ def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
                 effect = f"{change} from {levels.index[0]} to {levels.index[-1]}"
             tested = ["", ""] if math.isnan(line.F) else [number(line.F), p_value(line.p)]
             squares = number(line.squares, 3, 6)
-            rows.append([f"{head}{tail} ({split}): {source}", f"{line.freedom:.0f}", squares, effect, *tested])
+            rows.append([f"{name} ({split}): {source}", f"{line.freedom:.0f}", squares, effect, *tested])
     heads = ["analysis of variance of log-perplexity", "degrees of freedom", "sum of squares", "effect", "F", "p"]
     return [Grid(heads, rows)] if rows else []
 
@@ -281,11 +268,6 @@ def measures(folder: Path, name: str) -> List[Chapter]:
         rows = []
         for record in those:
             run, values = record["run"], {metric["metric"]: metric for metric in record["metrics"]}
-            details = values.get("linear_weight", {}).get("details", {})
-            views = {"above 0.5": details["above_half"]} if details else {}
-            for label, view in (("at word", "by_position"), ("rank", "by_rank")):
-                views.update({f"{label} {line['of']}": line["mean"] for line in details.get(view, [])})
-            values.update({head: {"value": mean} for head, mean in views.items() if mean is not None})
             against = f", against lin of {run['baseline']}" if "baseline" in run else ""
             cells = [f"{run['row']}, seed {run['seed']}{against}"]
             for metric in heads:
@@ -448,8 +430,6 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=default, help="folder of TABLE.json (default: %(default)s)")
     parser.add_argument("--publish", action="store_true", help="the results of this repository, and their report")
     parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
-    parser.add_argument("--markdown", type=Path, help="default: report.md in the folder of results")
-    parser.add_argument("--html", type=Path, help="default: report.html in the folder of results")
     parser.add_argument("--into", type=Path, metavar="FILE", help="a Markdown file; puts TABLE between its lines "
                         "<!-- TABLE --> and <!-- /TABLE -->")  # fmt: skip
     parser.add_argument("--figure", type=Path, metavar="FILE", help="the first page's plot, as SVG")
@@ -459,14 +439,12 @@ def main() -> None:
         if args.publish:
             args.results = tables.checkout("results")
         chapters = load_chapters(args.results, args.tables)
-        written = {args.markdown or args.results / "report.md": markdown(chapters)}
-        written[args.html or args.results / "report.html"] = html(chapters)
+        written = {args.results / "report.md": markdown(chapters), args.results / "report.html": html(chapters)}
         if args.into is not None:
             written[args.into], unmarked = put_into(args.into.read_text(encoding="utf-8"), chapters)
         if args.figure is not None:
             written[args.figure] = next(chapter.plot for chapter in chapters if chapter.plot)
         for path, text in written.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, text)
             print(path)
     if unmarked:

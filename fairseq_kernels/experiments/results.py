@@ -36,6 +36,7 @@ METRICS = {  # in the columns' order
     "sacrebleu": Metric("sacreBLEU"),
     "top10_error": Metric("top-10 error", True, decimals=4),
     "simlex": Metric("word similarity", True, decimals=3),
+    "pi_variance_pp2": Metric("variance of a token's weights, pp²"),
 }
 SPLITS = ("test", "valid", "train")  # in the columns' order
 

@@ -27,11 +27,11 @@ import torch
 from filelock import FileLock, Timeout
 
 from ..analysis.measurement import commit, provenance
-from ..analysis.model_state import learned_values
 from ..analysis.training_log import read_curves, read_record
 from ..checkpoint import load, task_settings
 from ..errors import PREFIX, explanation
 from ..logs import log_as_fairseq
+from ..output_layers import GeneralizedSoftmax
 from ..whole_files import read_json, write_json, write_text
 from ..word_counts import unigram_perplexities
 from .corpus import Corpus
@@ -171,6 +171,10 @@ class Run:
         if best not in valid.get("loss", ()):
             raise Failed(f"{log} has no validation of {self.best}; move {self.folder} away to train it anew")
         [model], _ = load_model_ensemble([str(self.best)], arg_overrides={"data": str(self.corpus.binarised)})
+        layer = getattr(model, "output_layer_module", None)
+        kernels = zip(layer.component_names(), layer.components()) if isinstance(layer, GeneralizedSoftmax) else ()
+        learned = {f"{name}.{hyper}": float(value)
+                   for name, kernel in kernels for hyper, value in kernel.learned().items()}  # fmt: skip
         perplexities = epochs.get("ppl") or inner.get("ppl", {})
         speeds = list((inner.get("wps") or epochs.get("wps", {})).values())
         started = STARTED.findall(log.read_text(errors="replace"))
@@ -181,7 +185,7 @@ class Run:
             "updates": best,
             "train_ppl": next((ppl for update, ppl in perplexities.items() if update >= best), None),
             "words_per_second": statistics.median(speeds) if speeds else None,
-            "learned": learned_values(checkpoint["model"]),
+            "learned": learned,
         }
         names = [name for name in valid if name.startswith("pi_")]
         figures = [{"split": "valid", "metric": name, "value": valid[name][best]} for name in names]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from trained_models import load
 
+from fairseq_kernels.analysis import linear_weight as module
 from fairseq_kernels.analysis.linear_weight import linear_weight
 
 BLOCK = 12  # words, as the models are trained with
@@ -20,11 +21,6 @@ def sentences(task, split):
         if word == end:
             lines.append([])
     return lines[:-1]
-
-
-@pytest.fixture(scope="module")
-def actual(lm_data, mixture_lm):
-    return linear_weight(lm_data, mixture_lm.last)
 
 
 @pytest.fixture(scope="module")
@@ -52,28 +48,20 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def test_totals(actual, expected):
-    total = sorted(pi[0] + pi[1] for *_, pi in expected)
-    assert actual["words"] == len(total)
-    assert actual["mean"] == pytest.approx(mean(total), rel=1e-5)
-    assert actual["above_half"] == pytest.approx(mean(value > 0.5 for value in total))
-
-
-def test_by_position(actual, expected):
-    rows = {row["of"]: row for row in actual["by_position"]}
-    assert sum(row["words"] for row in rows.values()) == actual["words"]
-    for place in map(int, rows):  # sentences have 2 to 9 words
-        totals = [pi[0] + pi[1] for position, _, pi in expected if position == place]
-        assert rows[str(place)]["words"] == len(totals)
-        assert rows[str(place)]["mean"] == pytest.approx(mean(totals), rel=1e-5)
-
-
-def test_by_rank(actual, expected):
-    assert [row["of"] for row in actual["by_rank"]] == ["1-10", "11-24"]
-    for row, frequent in zip(actual["by_rank"], (True, False)):
-        totals = [pi[0] + pi[1] for _, rank, pi in expected if (rank < 10) == frequent]
-        assert row["words"] == len(totals) > 0
-        assert row["mean"] == pytest.approx(mean(totals), rel=1e-5)
+def test_weights(monkeypatch, lm_data, mixture_lm, expected):
+    """Of all words, by place in the line, those far in it together, and by rank."""
+    monkeypatch.setattr(module, "LAST_POSITION", 3)
+    monkeypatch.setattr(module, "CHUNK", 7)
+    total = [(place, rank, pi[0] + pi[1]) for place, rank, pi in expected]
+    means = {
+        "mean": mean(weight for *_, weight in total),
+        "above 0.5": mean(weight > 0.5 for *_, weight in total),
+        **{f"at word {n}": mean(weight for place, _, weight in total if place == n) for n in range(3)},
+        "at word 3+": mean(weight for place, _, weight in total if place >= 3),
+        "rank 1-10": mean(weight for _, rank, weight in total if rank < 10),
+        "rank 11-100": mean(weight for _, rank, weight in total if rank >= 10),
+    }
+    assert linear_weight(lm_data, mixture_lm.last) == pytest.approx(means, rel=1e-5)
 
 
 def test_no_mixture_with_lin(lm_data, transformer_lm):

@@ -39,7 +39,7 @@ def record(row, seed=1, corpus="swb", profile="cpu", settings=None, parts=None, 
     argv = ["bash", "scripts/train_lm.sh", corpus, "--kernels", row, "--seed", str(seed)]
     origin = {"commit": f"commit-{row}-{seed}", "argv": argv, "data": f"data-{corpus}", "date": f"2026-11-2{seed}",
               "versions": {"torch": "2.13.0"}, "machine": {"processor": "AMD EPYC", "threads": 2, "gpu": None},
-              "parameters": 1896832, "arguments": "--lr 0.002 --arch x --lr 5e-3", **(made or {})}  # fmt: skip
+              "parameters": 1896832, "arguments": "--arch x", **(made or {})}  # fmt: skip
     run = {"row": row, "corpus": corpus, "profile": profile, "seed": seed, "settings": settings}
     return {"run": run, "made": origin, "metrics": metrics, "parts": parts or {}}
 
@@ -83,7 +83,7 @@ def test_the_main_table(results):
     grid = grid_of(chapters)
     assert grid.index.tolist() == ["unigram", "log", "lin", "extra"]
     heads = ["perplexity", "perplexity (valid)", "perplexity (train)", "the paper's, its own data", "− lin's", "p"]
-    assert grid.columns.tolist() == [*heads, "parameters", "learning rate", "options"]
+    assert grid.columns.tolist() == [*heads, "parameters", "options"]
     assert grid["perplexity"].tolist() == ["271.6 (1)", "120.3 (1)", "60.99 (3)", "70.04 (1)"]
     assert grid["perplexity (valid)"]["lin"] == "58.50 (1)" and grid["the paper's, its own data"]["log"] == "103"
     half = stats.t.ppf(0.975, 2) * stats.tstd(lin) * math.sqrt(1 + 1 / 3)
@@ -93,7 +93,7 @@ def test_the_main_table(results):
     assert grid["− lin's"]["unigram"] == "+345 %" and grid["p"]["unigram"] == ""  # it has no seeds
     p = 2 * stats.t.sf(middle / (half / stats.t.ppf(0.975, 2)), 2)
     assert grid["p"]["log"] == f"{2 * p:.3f}"  # Holm: the smaller of two
-    assert grid["learning rate"]["lin"] == "0.005" and grid["options"]["log"] == "--kernels log"
+    assert grid["options"]["log"] == "--kernels log"
     text = markdown(chapters)
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
     assert r"- Not run: lin\*, mog." in text.splitlines() and "A note." in text.splitlines()
@@ -151,8 +151,10 @@ def test_mixture_weights_and_learned_values(results):
         records.append(record("lin", seed, ppl=60.0, made={"learned": {"lin.scale": 2.0 + seed}}, **values))
     chapters = results(records)
     assert grid_of(chapters)["learned"]["lin"] == "lin.scale 3.5"
-    cells = grid_of(chapters, grid=1).loc["lin"].tolist()
-    assert cells == ["lin2 0.30, lin10 0.70", "4.740 (2)", "4.74", "425.0"]  # 25² and 15²
+    cells = grid_of(chapters).loc["lin"]
+    assert cells["mean mixture weights"] == "lin2 0.30, lin10 0.70"
+    assert cells["their variance, pp²"] == "425.0"  # 25² and 15²
+    assert cells["variance of a token's weights, pp² (valid)"] == "4.740 (2)" and "4.74" in cells.tolist()
 
 
 CLAIM = """
@@ -193,10 +195,7 @@ def test_close_words_and_the_weight_of_lin(results, tmp_path):
     compared = {"mean": 0.012, "low": -0.001, "high": 0.025}
     closeness = record("mos", cluster_accuracy=0.7094)
     closeness["metrics"][0]["difference"], closeness["run"]["baseline"] = compared, "seed 1"
-    weight = record("mix1", linear_weight=0.36)
-    by_rank = [{"of": "1-10", "mean": 0.25}, {"of": "11-100", "mean": None}]
-    details = {"above_half": 0.24, "by_position": [{"of": "0", "mean": 0.15}], "by_rank": by_rank}
-    weight["metrics"][0]["details"] = details
+    weight = record("mix1", mean=0.36, **{"at word 0": 0.15, "at word 2": 0.2, "rank 1-10": 0.25, "above 0.5": 0.24})
     (tmp_path / "table4.json").write_text(json.dumps([closeness]))
     (tmp_path / "linear_weight.json").write_text(json.dumps([weight]))
     clusters, weights = (grid_of([chapter]) for chapter in results([])[:2])
@@ -305,9 +304,8 @@ def test_program(monkeypatch, capsys, results, tmp_path):
     assert (tmp_path / "report.html").read_text() == html(chapters)
     assert document.read_text() == put_into("<!-- toy -->\n<!-- /toy -->\n", chapters)[0]
     assert capsys.readouterr().out.splitlines()[3].endswith("for other")
-    chosen = ("--tables", "other", "--markdown", tmp_path / "new" / "a.md", "--html", tmp_path / "new" / "a.html")
-    run(monkeypatch, "--results", tmp_path, *chosen)
-    assert (tmp_path / "new" / "a.md").read_text() == markdown(chapters[:1])
+    run(monkeypatch, "--results", tmp_path, "--tables", "other")
+    assert (tmp_path / "report.md").read_text() == markdown(chapters[:1])
 
 
 def test_published_records_are_as_the_report_reads_them():

@@ -148,10 +148,10 @@ def test_what_mixtures_do(finished, corpus):
         assert values[name]["difference"]["mean"] == pytest.approx(values[name]["value"] - plain[name], abs=1e-6)
     assert set(values) - set(plain) == {"cluster_gain_beyond_random"}
     [weight] = records(folder, "linear_weight")
-    [metric] = weight["metrics"]
-    places = metric["details"]["by_position"]
-    mean = sum(place["words"] * place["mean"] for place in places) / metric["details"]["words"]
-    assert 0.5 < metric["value"] < 1 and metric["value"] == pytest.approx(mean)  # three of four components
+    shares = {metric["metric"]: metric["value"] for metric in weight["metrics"]}
+    assert 0.5 < shares["mean"] < 1 and shares["at word 0"] != shares["at word 1"]  # three of four components
+    [sentences] = (folder / "results" / "table4").glob("toy/cpu/mix2-*/seed1.md")
+    assert "mix2 right, lin wrong" in sentences.read_text()
 
 
 def test_a_home_that_cant_be_written(corpus, tmp_path):
