@@ -75,6 +75,7 @@ class Learned:
 
 
 SCALE = Hyperparameter("scale", 1.0, "positive")
+FORMULA_BUFFERS = 8  # (n, V) tensors, about, that autograd holds of a formula
 
 
 def at_least_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -131,12 +132,10 @@ class Kernel(nn.Module):
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
     fused: Optional[Any] = None
-    formula_buffers = 8  # (n, V) tensors, about, that autograd holds of the formula; not inherited either
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.fused = cls.__dict__.get("fused")
-        cls.formula_buffers = cls.__dict__.get("formula_buffers", Kernel.formula_buffers)
 
     def __init__(self, embed_dim: int, **values):
         super().__init__()
@@ -238,7 +237,7 @@ class Kernel(nn.Module):
 
     def score_buffers(self) -> int:
         """(n, V) tensors alive in a loss, for choosing the chunk."""
-        return (self.formula_buffers if self.fused is None else self.fused.buffers) + len(self._real)
+        return (FORMULA_BUFFERS if self.fused is None else self.fused.buffers) + len(self._real)
 
     def fused_values(self) -> Tuple[Union[Number, Tensor], ...]:
         """The first arguments of :attr:`fused`, before products, word and context terms."""
