@@ -270,13 +270,10 @@ def test_the_published_results_change_by_publish_alone():
     "options, parts",
     [
         (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
-        (["--seeds", "0"], ["--seeds 0", "from 1 to"]),
-        (["--", "--seed", "7"], ["--seed after --", "--seeds before --"]),
         (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
         (["--", "--no-save"], ["--no-save after --", "figures are of the best"]),
         (["--", "--dropuot", "0"], ["--dropuot", "did you mean --dropout?"]),
         (["--save-dir", "a:b"], ["--save-dir", "'a:b' has :"]),
-        (["--workflow-profile", "nowhere"], ["nowhere", "not found"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
     ],
 )  # fmt: skip

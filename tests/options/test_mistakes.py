@@ -15,7 +15,6 @@ from fairseq_kernels import KERNELS, fairseq_plugin  # noqa: F401
 
 KERBS = "--output-layer kerbs --criterion kerbs_cross_entropy"
 TAYLOR = "--output-layer taylor --criterion log_taylor_softmax"
-SPHERICAL = "--output-layer spherical --criterion log_spherical_softmax"
 SQUARED = "--output-layer squared-error --criterion squared_error_of_outputs"
 # options of fairseq-train on a language model, and what the line must say
 OPTIONS = {
@@ -24,7 +23,6 @@ OPTIONS = {
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
     "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["sharing", "16", "8"],
-    "--label-smoothing 1.5": ["--label-smoothing 1.5"],
     "--pi-variance-weight -1": ["--pi-variance-weight -1"],
     "--output-layer tailor": ["tailor", "taylor"],
     "--arch kernel_lstm": ["kernel_lstm_"],
@@ -32,14 +30,12 @@ OPTIONS = {
     "--criterion log_taylor_softmax": ["--output-layer kernels", "kernel_mixture_cross_entropy"],
     f"{TAYLOR} --kernels log": ["--kernels", "--output-layer taylor"],
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
-    f"{SPHERICAL} --epsilon 0": ["epsilon=0"],
     f"{SQUARED} --label-smoothing 0.1": ["--label-smoothing 0.1"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
     f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder-input-output-embed"],
     "--kernles lin": ["--kernles", "--kernels"],
     # numbers, alone and in lists, beyond their bounds
     "--tokens-per-sample 0": ["--tokens-per-sample 0"],
-    "--batch-size -8": ["--batch-size -8"],
     "--seed 2147483648": ["--seed"],
     "--clip-norm nan": ["--clip-norm nan"],
     "--update-freq 1x": ["--update-freq", "1x"],
@@ -47,9 +43,7 @@ OPTIONS = {
     "--lr 0.001x": ["--lr", "0.001x"],
     "--lr 1e-": ["--lr", "1e-"],
     "--lr []": ["--lr", "[]"],
-    "--max-update 1e3": ["--max-update", "1e3"],
     "--adam-betas (0.9,1.0)": ["--adam-betas"],
-    "--adam-betas (1.0,0.9)": ["--adam-betas"],
     "--adam-betas __import__('os').mkdir('code-ran')": ["--adam-betas"],
 }
 AT_THE_EDGE = (

@@ -154,10 +154,3 @@ def test_a_new_model_is_the_prior(layer, name, model_of):
     actual = scores(new, padded_batch(task)).double()
     prior = (counts / counts.sum()).log()
     torch.testing.assert_close(actual, prior.expand_as(actual), rtol=1e-4, atol=1e-4)
-
-
-def test_a_criterion_refuses_other_models(model_of):
-    """Also where another program has built both."""
-    model, task = load(model_of("taylor").folder)
-    with pytest.raises(SystemExit, match="doesn't fit.*--output-layer taylor"):
-        CRITERION_REGISTRY["log_spherical_softmax"](task, False)(model, padded_batch(task))
