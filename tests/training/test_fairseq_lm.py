@@ -104,18 +104,6 @@ def test_stock_lstm_that_shares_its_embeddings(stock_lm):
             assert module.weight.equal(stock["decoder.embed_tokens.weight"])
 
 
-def test_embeddings_shared_unlike_the_checkpoint_s(stock_lm, caplog):
-    """Refused; a finetuning takes the output's, and says so."""
-    _, task = load(stock_lm.folder)
-    ours = build(task, "lin", share_decoder_input_output_embed=True)
-    with pytest.raises(SystemExit, match="the checkpoint doesn't share input and output embeddings"):
-        ours.load_state_dict(parameters(stock_lm.folder))
-    ours.finetuned = True
-    ours.load_state_dict(parameters(stock_lm.folder))
-    assert ours.decoder.embed_tokens.weight.equal(parameters(stock_lm.folder)["decoder.fc_out.weight"])
-    assert "its output's are taken for both" in caplog.text
-
-
 def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):
     """2xlin,log gives 2xlin its matrix and bias, C and M of other sizes start anew. Without --finetune-from-model other
     kernels refuse a checkpoint, that of a finetuning too."""

@@ -66,14 +66,6 @@ def test_killed_and_gone_on(way, runs, lm_data):
     assert schedules[0].get("best") == schedules[1].get("best")
 
 
-def test_a_finetuning_goes_on(lm_data, mixture_lm, tmp_path):
-    """From its own checkpoint, where there is no checkpoint_last.pt either."""
-    options = ("--kernels", "2xlin,log", "--finetune-from-model", mixture_lm.last, "--no-last-checkpoints")
-    for end in (4, 8):
-        result = fairseq(*lm_training(lm_data, tmp_path, *options, "--max-update", end))
-    assert "resumes after 4 updates from " in result.text
-
-
 def test_patience(lm_data, tmp_path):
     """Is kept with the checkpoint: an interruption changes nothing, and the training stays ended."""
     options = ("--lr", 1e-9, "--save-interval-updates", 2, "--patience", 3, "--max-update")
