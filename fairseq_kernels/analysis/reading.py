@@ -56,15 +56,7 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
             counted = words != task.target_dictionary.pad()
             blocks[block] = vectors[counted], words[counted]
     features, words = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
-    return Reading(
-        model.output_layer_module.cpu().float(), task.target_dictionary, features, words, positions(words, task)
-    )
-
-
-def positions(words: Tensor, task) -> Tensor:
-    """Each word's place in its line, from 0."""
     places = torch.arange(len(words))
-    starts = torch.zeros_like(places)
-    first = 1 + (words[:-1] == task.target_dictionary.eos()).nonzero().flatten()  # after a line's end
-    starts[first] = first
-    return places - starts.cummax(0).values
+    ends = words == task.target_dictionary.eos()
+    starts = torch.where(ends.roll(1), places, 0).cummax(0).values
+    return Reading(model.output_layer_module.cpu().float(), task.target_dictionary, features, words, places - starts)
