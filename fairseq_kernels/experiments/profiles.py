@@ -2,14 +2,15 @@
 the options given beside it. Settings are a dict by fairseq's names until fairseq's arguments are made of them."""
 
 import re
-import shlex
 from argparse import Namespace
 from typing import Dict, List, Sequence, Union
 
+from fairseq import options, utils
 from omegaconf import OmegaConf
 
+from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
 from ..output_layers.table import ANY_LAYER, LAYERS
-from .tables import checkout
+from .tables import ROOT
 
 Settings = Dict[str, Union[str, bool, List[str]]]  # a flag is True
 
@@ -56,27 +57,18 @@ def words_of(settings: Settings) -> List[str]:
 
 def profiles(kind: str) -> List[str]:
     """The names of all profiles for ``lm`` or ``mt``."""
-    return sorted(path.stem for path in checkout("configs", kind).glob("*.yaml"))
+    return sorted(path.stem for path in (ROOT / "configs" / kind).glob("*.yaml"))
 
 
 def load_profile(kind: str, name: str) -> Dict[str, Dict]:
     """Settings by hydra group.
 
     Raises:
-        ValueError: there is no such profile, or it isn't one.
+        ValueError: there is no such profile.
     """
     if name not in profiles(kind):
         raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
-    path = checkout("configs", kind, f"{name}.yaml")
-    try:
-        groups = OmegaConf.to_container(OmegaConf.load(path))
-        for group in NAMES:
-            groups[group]["_name"]
-    except Exception as error:  # of YAML and OmegaConf, all kinds
-        raise ValueError(
-            f"{path} is no profile: {' '.join(str(error).split())}; it needs {', '.join(NAMES)} with a _name each"
-        ) from None
-    return groups
+    return OmegaConf.to_container(OmegaConf.load(ROOT / "configs" / kind / f"{name}.yaml"))
 
 
 def training_settings(kind: str, profile: str, options: Settings) -> Settings:
@@ -126,12 +118,8 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
 
 
 def import_user_dir(folder: object) -> None:
-    """Has fairseq import what ``--user-dir`` names, after the plugin."""
-    from fairseq.utils import import_user_module
-
-    from .. import fairseq_plugin  # noqa: F401  (registers the models)
-
-    import_user_module(Namespace(user_dir=str(folder)))
+    """Has fairseq import what ``--user-dir`` names."""
+    utils.import_user_module(Namespace(user_dir=str(folder)))
 
 
 def check_options(arguments: Sequence[str]) -> None:
@@ -140,11 +128,4 @@ def check_options(arguments: Sequence[str]) -> None:
     Raises:
         SystemExit: one line: it refuses them.
     """
-    from fairseq import options
-
     options.parse_args_and_arch(options.get_training_parser(), list(arguments))
-
-
-def command_line(*words: object) -> str:
-    """Words as a shell reads them."""
-    return shlex.join(map(str, words))

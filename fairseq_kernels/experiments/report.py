@@ -437,7 +437,7 @@ def main() -> None:
     unmarked: List[str] = []
     with one_line_errors():
         if args.publish:
-            args.results = tables.checkout("results")
+            args.results = tables.ROOT / "results"
         chapters = load_chapters(args.results, args.tables)
         written = {args.results / "report.md": markdown(chapters), args.results / "report.html": html(chapters)}
         if args.into is not None:

@@ -3,46 +3,53 @@
 ``python -m fairseq_kernels.experiments.run`` is one run of a table, as the Snakefile starts it.
 """
 
-import argparse
+import dataclasses
 import datetime
+import fcntl
 import functools
 import hashlib
+import json
 import logging
 import math
 import os
 import re
 import shlex
-import signal
-import statistics
+import subprocess
 import sys
-import threading
 import time
-import traceback
-from contextlib import contextmanager, suppress
+from argparse import ArgumentParser
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Sequence, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
-from filelock import FileLock, Timeout
+from fairseq import options
+from fairseq.checkpoint_utils import load_model_ensemble
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq_cli import eval_lm, generate
 
-from ..analysis.measurement import commit, provenance
-from ..analysis.training_log import read_curves, read_record
+from ..analysis import top10_error, word_similarity
+from ..analysis.bleu import sacrebleu_of, sentence_counts
+from ..analysis.measurement import provenance
+from ..analysis.training_log import read_curves
 from ..checkpoint import load, task_settings
 from ..errors import PREFIX, explanation
 from ..logs import log_as_fairseq
 from ..output_layers import GeneralizedSoftmax
-from ..whole_files import read_json, write_json, write_text
+from ..whole_files import write_json
 from ..word_counts import unigram_perplexities
 from .corpus import Corpus
 from .profiles import Settings, import_user_dir, settings_of, training_settings, words_of
-from .tables import ROOT
 
 USER_DIR = str(Path(__file__).resolve().parents[1])
 SECONDS = 5.0  # between two lines of progress
 SAID = re.compile(r"\| (?:INFO \| fairseq_kernels\.\S*checkpoints?|WARNING \| fairseq_kernels\.\S+) \| (.*)")
-PLACE = re.compile(r"\| train_inner \| epoch \d+: +\d+ / (\d+) ")  # updates of an epoch
-STARTED = re.compile(r"^started at commit (\S+)$", re.MULTILINE)
+STEP = re.compile(  # of the log: updates of an epoch, perplexity, updates a second, updates made
+    r"train_inner \| epoch \d+: +\d+ / (\d+) .* ppl=([^,]+),.* ups=([\d.]+),.* num_updates=(\d+),"
+)
 # fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all. A process for the data
 # would be waited for, five seconds, when Python frees fairseq's reference cycles.
 SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1", "--num-workers", "0")
@@ -51,7 +58,7 @@ Figures = Tuple[List[Dict], List[List[float]]]  # metrics, and what each line ad
 
 
 class Failed(Exception):
-    """A training or an evaluation ended with an error; the message says why, and where its log is."""
+    """A training or an evaluation went wrong; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,9 @@ class Run:
         seed: of fairseq-train.
         options: the row's, and those after ``--``.
         root: the folder of all runs.
+        user_dir: the package with the kernels.
         unigram: no training: the words' frequencies.
+        measures: what is measured of the trained model, ``top10_error``, or ``simlex:FILE``.
     """
 
     corpus: Corpus
@@ -74,14 +83,26 @@ class Run:
     seed: int
     options: Settings
     root: Path
+    user_dir: str = USER_DIR
     unigram: bool = False
+    measures: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, text: str) -> "Run":
+        """The run of what :meth:`written` returns."""
+        values = json.loads(text)
+        return cls(**{**values, "corpus": Corpus.at(Path(values["corpus"])), "root": Path(values["root"])})
+
+    def written(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return json.dumps({**values, "corpus": self.corpus.folder}, default=str)
 
     @property
     def label(self) -> str:
         return f"{self.row} on {self.corpus.name}, seed {self.seed}"
 
     def arguments(self) -> List[str]:
-        """fairseq-train's, but for seed, places and device."""
+        """fairseq-train's without seed, places and device."""
         settings = {} if self.unigram else training_settings(self.corpus.kind, self.profile, self.options)
         return words_of({name: value for name, value in settings.items() if name != "seed"})
 
@@ -108,83 +129,80 @@ class Run:
         """The command that trains the same."""
         folder = self.corpus.folder
         if folder.is_absolute():  # which tells of the machine
-            folder = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else Path("data", folder.name)
-        options = [*words_of(self.options), "--seed", str(self.seed)]
+            folder = Path("data", folder.name)
         if self.unigram:
             return ["bash", "scripts/table.sh", "table1", str(folder), "--rows", "unigram"]
-        return ["bash", f"scripts/train_{self.corpus.kind}.sh", str(folder), "--profile", self.profile, *options]
+        words = [*words_of(self.options), "--seed", str(self.seed)]
+        return ["bash", f"scripts/train_{self.corpus.kind}.sh", str(folder), "--profile", self.profile, *words]
 
     def record(self) -> Dict:
-        """The contents of ``result.json``; empty where there is none, it is damaged, or the test set was another."""
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            record = read_json(self.folder / "result.json")
-            return record if record["made"]["data"] == self.corpus.fingerprint else {}
-        return {}
+        """The contents of ``result.json``; empty where there is none, or the test set was another."""
+        path = self.folder / "result.json"
+        record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return record if record and record["made"]["data"] == self.corpus.fingerprint else {}
 
-    def execute(self, user_dir: str) -> None:
-        """Trains, or goes on training, and evaluates in this process, which must hold the folder's lock.
+    def is_done(self) -> bool:
+        """Whether the record has all figures, those of the measures, too."""
+        known = {figure["metric"] for figure in self.record().get("metrics", ())}
+        return bool(known) and known.issuperset(measure.partition(":")[0] for measure in self.measures)
+
+    def execute(self) -> None:
+        """Trains, or goes on training, evaluates and measures what the record lacks.
 
         Raises:
-            Failed: a command did.
+            Failed: the training did.
         """
-        corpus, lines = self.corpus, {}
-        trained, curves = {}, {}
+        record = self.record() or self.made()
+        known = {figure["metric"] for figure in record["metrics"]}
+        for name, _, path in (measure.partition(":") for measure in self.measures):
+            if name not in known:
+                record["metrics"] += self.measured(name, Path(path))
+        write_json(self.folder / "result.json", record)
+
+    def made(self) -> Dict:
+        """The record of what is trained and evaluated now."""
+        corpus, lines, trained, curves = self.corpus, {}, {}, {}
         if self.unigram:
             values = unigram_perplexities(corpus.binarised)
             metrics = [{"split": split, "metric": "ppl", "value": values[split]} for split in ("valid", "test")]
         else:
-            corpus.check()
             settings = {**self.options, "seed": str(self.seed)}
-            train(training(corpus, self.profile, settings, self.folder), self.folder, user_dir, self.label)
+            train(training(corpus, self.profile, settings, self.folder, self.user_dir), self.folder, f"{self.label}: ")
             metrics, evaluate = [], EVALUATIONS[corpus.kind]
             for split in ("valid", "test") if corpus.kind == "lm" else ("test",):
-                figures, lines[split] = evaluate(corpus, [self.best], split, self.folder / split, user_dir)
+                figures, lines[split] = evaluate(corpus, str(self.best), split, self.folder / split)
                 metrics += figures
             trained, weights, curves = self.trained()
             metrics += weights
             write_json(self.folder / "lines.json", lines)
         run = {"row": self.row, "corpus": corpus.name, "profile": self.profile, "seed": self.seed}
         made = {"argv": self.command(), "arguments": shlex.join(self.arguments()), "data": corpus.fingerprint}
-        content = {
+        return {
             "run": {**run, "settings": self.options, "key": self.key},
             "made": {**made, **provenance(), **trained},
             "metrics": metrics,
             "parts": lines if corpus.kind == "mt" else {name: corpus.parts(name, lines[name]) for name in lines},
             "curves": curves,
         }
-        write_json(self.folder / "result.json", content)
 
     def trained(self) -> Tuple[Dict, List[Dict], Dict]:
-        """The record of the training: commits, seconds, parameters, updates, training perplexity (dropout on) of the
-        epoch of the evaluated checkpoint, words per second, learned hyper-parameters; figures of the mixture weights
-        in its validation; curves by update.
-
-        Raises:
-            Failed: the log is not of this training.
-        """
-        from fairseq.checkpoint_utils import load_model_ensemble
-
+        """The record of the training: seconds, parameters, updates of the evaluated checkpoint, training perplexity
+        (dropout on) of its epoch, learned hyper-parameters; figures of the mixture weights in its validation; curves
+        by update."""
         log = self.folder / "train.log"
         inner, epochs, valid = (read_curves(log, kind) for kind in ("train_inner", "train", "valid"))
         checkpoint, last = load(self.best), load(self.folder / "checkpoint_last.pt")
         best = checkpoint["optimizer_history"][-1]["num_updates"]
-        if best not in valid.get("loss", ()):
-            raise Failed(f"{log} has no validation of {self.best}; move {self.folder} away to train it anew")
         [model], _ = load_model_ensemble([str(self.best)], arg_overrides={"data": str(self.corpus.binarised)})
         layer = getattr(model, "output_layer_module", None)
         kernels = zip(layer.component_names(), layer.components()) if isinstance(layer, GeneralizedSoftmax) else ()
         learned = {f"{name}.{hyper}": float(value)
                    for name, kernel in kernels for hyper, value in kernel.learned().items()}  # fmt: skip
-        perplexities = epochs.get("ppl") or inner.get("ppl", {})
-        speeds = list((inner.get("wps") or epochs.get("wps", {})).values())
-        started = STARTED.findall(log.read_text(errors="replace"))
         trained = {
-            "commit": ", ".join(dict.fromkeys(started)),
             "seconds": round(float(last["extra_state"]["previous_training_time"]), 1),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "updates": best,
-            "train_ppl": next((ppl for update, ppl in perplexities.items() if update >= best), None),
-            "words_per_second": statistics.median(speeds) if speeds else None,
+            "train_ppl": next((ppl for update, ppl in epochs.get("ppl", {}).items() if update >= best), None),
             "learned": learned,
         }
         names = [name for name in valid if name.startswith("pi_")]
@@ -193,21 +211,15 @@ class Run:
         curves = {"train": pairs(inner.get("ppl", {})), "valid": pairs(valid.get("ppl", {})), "weights": weights}
         return trained, figures, curves
 
-    def measure(self, name: str, simlex: str) -> None:
-        """Adds a measure of the trained model to ``result.json``."""
-        from ..analysis import top10_error, word_similarity
-
+    def measured(self, name: str, path: Path) -> List[Dict]:
+        """The figures of a measure of the trained model."""
         data = self.corpus.binarised
         if name == "simlex":
-            values = word_similarity.simlex(data, self.best, word_similarity.read_pairs(Path(simlex)))
+            values = word_similarity.simlex(data, self.best, word_similarity.read_pairs(path))
             figure = {"split": "SimLex-999", "metric": name, "value": round(values["correlation"], 4)}
-            figures = [{**figure, "covered": values["covered"], "pairs": values["pairs"]}]
-        else:
-            values = {split: top10_error.top10_error(data, self.best, split) for split in ("valid", "test")}
-            figures = [{"split": split, "metric": name, "value": round(value, 4)} for split, value in values.items()]
-        record = self.record()
-        record["metrics"] = [metric for metric in record["metrics"] if metric["metric"] != name] + figures
-        write_json(self.folder / "result.json", record)
+            return [{**figure, "covered": values["covered"], "pairs": values["pairs"]}]
+        values = {split: top10_error.top10_error(data, self.best, split) for split in ("valid", "test")}
+        return [{"split": split, "metric": name, "value": round(value, 4)} for split, value in values.items()]
 
 
 def pairs(curve: Dict[int, float]) -> List[List[float]]:
@@ -222,159 +234,87 @@ def device() -> List[str]:
     return [] if torch.cuda.is_available() else ["--cpu"]
 
 
-def training(corpus: Corpus, profile: str, options: Settings, folder: Path) -> List[str]:
+def training(corpus: Corpus, profile: str, settings: Settings, folder: Path, user_dir: str) -> List[str]:
     """All arguments of fairseq-train."""
     # a process for the data would be waited for, five seconds at the end of an epoch or validation
     workers = [] if torch.cuda.is_available() else ["--num-workers", "0"]
-    settings = training_settings(corpus.kind, profile, options)
-    return [str(corpus.binarised), "--save-dir", str(folder), *device(), *workers, *words_of(settings)]
+    places = [str(corpus.binarised), "--user-dir", user_dir, "--save-dir", str(folder)]
+    return [*places, *device(), *workers, *words_of(training_settings(corpus.kind, profile, settings))]
 
 
-def train(arguments: List[str], folder: Path, user_dir: str, label: str = "") -> None:
-    """Runs fairseq-train, or continues it; a finished training stays as it is. ``label`` begins the lines of progress,
-    after the time of day.
+def train(arguments: List[str], folder: Path, label: str = "") -> None:
+    """Runs fairseq-train, or continues it; a finished training stays as it is, another process' is waited for. Lines of
+    progress begin with the time of day and ``label``.
 
     Raises:
         Failed: it ended with an error, or diverged.
     """
-    log = folder / "train.log"
-    with output_to(log, "a") as screen, progress(log, settings_of(arguments[1:]), screen, label):
-        from fairseq_cli.train import cli_main
-
-        print(f"started at commit {commit()}", flush=True)
-        call(cli_main, arguments, log, user_dir)
-    for update, value in list(read_curves(log, "valid").get("ppl", {}).items())[-1:]:
-        if not math.isfinite(value):
-            raise Failed(
-                f"the training diverged: valid perplexity {value} after {update:,} updates; start anew elsewhere with "
-                f"a lower --lr or --clip-norm, or less extreme --kernel-params (log: {log})"
-            )
-
-
-@contextmanager
-def output_to(path: Path, mode: str) -> Iterator[TextIO]:
-    """Sends the output of this process and of those that it starts to a file; yields the stream it went to before."""
-    log_as_fairseq(logging.INFO)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    before = os.dup(1), os.dup(2)
-    with open(path, mode) as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    try:
-        with os.fdopen(os.dup(before[0]), "w", buffering=1) as screen:
-            yield screen
-    finally:
-        for stream, number, saved in zip((sys.stdout, sys.stderr), (1, 2), before):
-            with suppress(OSError):  # a full disk
-                stream.flush()
-            os.dup2(saved, number)
-            os.close(saved)
-        log_as_fairseq(logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    log, code = folder / "train.log", None
+    with open(folder / "lock", "w") as lock, open(log, "a") as output, open(log, errors="replace") as new:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the training has it, too: it is held until both have ended
+        new.seek(0, os.SEEK_END)
+        command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *arguments]
+        process = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[lock.fileno()])
+        try:
+            while code is None:
+                with suppress(subprocess.TimeoutExpired):
+                    code = process.wait(SECONDS)
+                for line in news(new.read(), settings_of(arguments[1:])):
+                    print(f"{time.strftime('%H:%M:%S')} {label}{line}", flush=True)
+        finally:  # nothing is left that runs
+            process.kill()
+            process.wait()
+    perplexities = list(read_curves(log, "valid").get("ppl", {}).values())
+    if code:
+        last = log.read_text(errors="replace").strip().rpartition("\n")[2].removeprefix(PREFIX)
+        raise Failed(f"{last} (fairseq-train ended with {code}; log: {log})")
+    if not all(map(math.isfinite, perplexities[-1:])):
+        raise Failed(f"the training diverged; give a lower --lr or --clip-norm, and another --save-dir (log: {log})")
 
 
-def call(command: Callable[[], object], arguments: List[str], log: Path, user_dir: str) -> object:
-    """Returns what ``command()`` does, with ``arguments`` on its command line; its output goes to ``log`` already.
-
-    Raises:
-        Failed: it ended with an error.
-    """
-    from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
-
-    sys.argv = ["fairseq", *arguments, "--user-dir", str(user_dir)]
-    try:
-        return command()
-    except SystemExit as end:
-        if not end.code:
-            return None
-        why = end.code if isinstance(end.code, str) else log.read_text(errors="replace").strip().rpartition("\n")[2]
-    except Exception as error:
-        traceback.print_exc()
-        why = explanation(error) or f"{type(error).__name__}: {error}"
-    raise Failed(f"{' '.join(why.split()).removeprefix(PREFIX)} (log: {log})")
-
-
-@contextmanager
-def progress(log: Path, settings: Settings, screen: TextIO, label: str) -> Iterator[None]:
-    """Every few seconds prints what the log has got: of all statistics the latest alone."""
-    limits = (str(settings.get(name, "")) for name in ("max_update", "max_epoch"))
-    updates, epochs = (int(limit) if limit.isdecimal() else 0 for limit in limits)
-    done, place, first = threading.Event(), log.stat().st_size, None
-
-    def lines() -> Iterator[str]:
-        nonlocal place, first
-        with open(log, "rb") as content:
-            content.seek(place)
-            whole, end, _ = content.read().rpartition(b"\n")
-        place += len(whole + end)
-        yield from SAID.findall(whole.decode(errors="replace"))
-        for line in whole.decode(errors="replace").splitlines()[::-1]:
-            (kind, values), epoch = read_record(line) or ("", {}), PLACE.search(line)
-            if kind == "train_inner" and epoch:
-                update, total = int(values["num_updates"]), updates or epochs * int(epoch[1])
-                first = first or (update, time.monotonic())  # the speed is measured from here
-                seconds = (time.monotonic() - first[1]) / max(1, update - first[0]) * max(0, total - update)
-                left = f", {datetime.timedelta(seconds=round(seconds))} left" if update > first[0] and total else ""
-                name = "ppl" if "ppl" in values else "loss"
-                shown = f"training {'perplexity' if name == 'ppl' else name} {values.get(name, math.nan):.1f}"
-                yield f"update {update} of {total or '?'}, {shown}{left}"
-                break
-
-    def show() -> None:
-        ended = False
-        with suppress(OSError, ValueError):  # the screen is closed: the training goes on
-            while not ended:
-                ended = done.wait(SECONDS)
-                for line in lines():
-                    print(f"{time.strftime('%H:%M:%S')} {label}: {line}" if label else line, file=screen)
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+def news(text: str, settings: Settings) -> Iterator[str]:
+    """Lines for the screen about new lines of a log."""
+    yield from SAID.findall(text)
+    for length, perplexity, speed, update in STEP.findall(text)[-1:]:
+        total = int(settings.get("max_update", 0)) or int(settings.get("max_epoch", 0)) * int(length)
+        left = datetime.timedelta(seconds=round((total - int(update)) / max(float(speed), 0.01)))
+        place, left = (f"{update} of {total}", f", {left} left") if total else (update, "")
+        yield f"update {place}, training perplexity {perplexity}{left}"
 
 
 # evaluation
 
 
-def evaluated(main: Callable, parser: Callable, arguments: List[str], log: Path, user_dir: str):
-    """Calls a command of fairseq's with its configuration and returns what it does; its output goes to ``log``."""
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+def call(command: Callable[..., Any], parser: ArgumentParser, arguments: List[str], log: Path, *further: Any) -> Any:
+    """Calls a command of fairseq's with the configuration of these arguments and returns what it does; its output goes
+    to ``log``."""
+    try:
+        with open(log, "w") as output, redirect_stdout(output), redirect_stderr(output):
+            log_as_fairseq(logging.INFO)
+            configuration = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+            return command(configuration, *further)
+    finally:
+        log_as_fairseq(logging.WARNING)
 
-    def command():
-        return main(convert_namespace_to_omegaconf(options.parse_args_and_arch(parser())))
 
-    with output_to(log, "w"):
-        return call(command, arguments, log, user_dir)
-
-
-def perplexity(
-    corpus: Corpus, checkpoints: Sequence[Path], split: str, place: Path, user_dir: str, options: Sequence[str] = ()
-) -> Figures:
+def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
     """Perplexity of a language model by fairseq-eval-lm, ``</s>`` and ``<unk>`` counted, in blocks of 35 words at most,
     as the profiles train, or of the model's own length if that is less; and tokens and nats of each line. The output
     goes to ``PLACE.log``.
 
     Raises:
-        Failed: fairseq-eval-lm did, words were left out, or the model gives no number.
+        Failed: words were left out.
     """
-    from fairseq import options as fairseq_options
-    from fairseq_cli import eval_lm
-
-    [checkpoint] = checkpoints
-    length = min(35, task_settings(load(checkpoint)).get("tokens_per_sample") or 35)
+    length = min(35, task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35)
     arguments = [
-        *(str(corpus.binarised), "--task", "language_modeling", "--path", str(checkpoint), "--gen-subset", split),
+        *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
         *("--sample-break-mode", "none", "--tokens-per-sample", str(length), "--batch-size", "32"),
-        *(*SHARED, *device(), *options),
+        *(*SHARED, *device(), *further),
     ]
     blocks: Dict[int, List] = {}
 
-    class Scorer(eval_lm.SequenceScorer):
+    class Scorer(SequenceScorer):
         """Keeps what eval_lm adds up."""
 
         def generate(self, models, sample, **kwargs):
@@ -384,11 +324,8 @@ def perplexity(
                 blocks[block] = list(zip(ends, best["positional_scores"].double().tolist()))
             return hypotheses
 
-    log, stock, eval_lm.SequenceScorer = Path(f"{place}.log"), eval_lm.SequenceScorer, Scorer
-    try:
-        result = evaluated(eval_lm.main, fairseq_options.get_eval_lm_parser, arguments, log, user_dir)
-    finally:
-        eval_lm.SequenceScorer = stock
+    eval_lm.SequenceScorer = Scorer
+    result = call(eval_lm.main, options.get_eval_lm_parser(), arguments, Path(f"{place}.log"))
     lines, tokens, nats = [], 0, 0.0
     for end, log_p in (word for block in sorted(blocks) for word in blocks[block]):
         tokens, nats = tokens + 1, nats - log_p
@@ -396,51 +333,37 @@ def perplexity(
             lines.append([tokens, round(nats, 3)])
             tokens, nats = 0, 0.0
     lines += [[tokens, round(nats, 3)]] * bool(tokens)
-    read, there = sum(tokens for tokens, _ in lines), corpus.tokens(split)
-    if read != there:
-        raise Failed(f"{read:,} of {there:,} words of {split} were evaluated; leave out options that choose among them")
-    value = float(result["perplexity"])
-    if not math.isfinite(value + sum(nats for _, nats in lines)):
-        raise Failed(f"perplexity {value} on {split}: the model is broken, its training diverged (log: {log})")
-    return [{"split": split, "metric": "ppl", "value": round(value, 4), "tokens": read}], lines
+    text = data_utils.load_indexed_dataset(str(corpus.binarised / split))
+    read, value = sum(tokens for tokens, _ in lines), round(float(result["perplexity"]), 4)
+    if read != text.sizes.sum():  # fairseq leaves out blocks that are too long
+        raise Failed(f"{read:,} of {text.sizes.sum():,} words of {split} were evaluated; leave out such options")
+    return [{"split": split, "metric": "ppl", "value": value, "tokens": read}], lines
 
 
-def bleu(
-    corpus: Corpus, checkpoints: Sequence[Path], split: str, place: Path, user_dir: str, options: Sequence[str] = ()
-) -> Figures:
-    """BLEU of a translation model's one decoding with beam 5: fairseq's tokenised BLEU4, comparable with the papers',
-    and detokenised sacreBLEU with its signature; and the BLEU counts of each sentence. The decoding goes to
-    ``PLACE.gen``.
+def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
+    """BLEU of one decoding with beam 5 by a translation model, or by an ensemble separated by ``:``. It is fairseq's
+    tokenised BLEU4, comparable with the papers', and detokenised sacreBLEU with its signature; and the BLEU counts of
+    each sentence. The decoding goes to ``PLACE.gen``.
 
     Raises:
-        Failed: fairseq-generate did.
         ValueError: there is no reference.
     """
-    from fairseq import options as fairseq_options
-    from fairseq_cli import generate
-
-    from ..analysis.bleu import sacrebleu_of, sentence_counts
-
-    target, reference = corpus.target(split), corpus.reference(split)
-    if not target or not reference.is_file():
-        known = " ".join(sorted(path.name for path in corpus.folder.glob("*.ref.*")))
-        raise ValueError(f"no reference {reference}; subsets with one: {known or 'none'}")
-    text = corpus.folder / f"{split}.{target}"
+    reference, generated = corpus.reference(split), Path(f"{place}.gen")
+    if not reference.is_file():
+        raise ValueError(f"no reference {reference}")
+    text = corpus.folder / f"{split}.{corpus.target}"
     words = text.read_text(encoding="utf-8", errors="replace").split("\n") if text.is_file() else []
     pieces = any(words) and all(line.startswith("▁") for line in words if line)  # sentencepiece's
     arguments = [
-        *(str(corpus.binarised), "--task", "translation", "--path", ":".join(map(str, checkpoints))),
+        *(str(corpus.binarised), "--task", "translation", "--path", checkpoints),
         *("--gen-subset", split, f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5"),
-        *("--max-tokens", "8000", *SHARED, *device(), *options),
+        *("--max-tokens", "8000", *SHARED, *device(), *further),
     ]
-    generated = Path(f"{place}.gen")
 
-    def decode(cfg):
-        with open(generated, "w", encoding="utf-8") as output:
-            return generate._main(cfg, output)
-
-    scorer = evaluated(decode, fairseq_options.get_generation_parser, arguments, Path(f"{place}.log"), user_dir)
-    score, signature = sacrebleu_of(generated, reference, target)
+    parser, log = options.get_generation_parser(), Path(f"{place}.log")
+    with open(generated, "w", encoding="utf-8") as output:
+        scorer = call(generate._main, parser, arguments, log, output)
+    score, signature = sacrebleu_of(generated, reference, corpus.target)
     return [
         {"split": split, "metric": "bleu", "value": round(scorer.score(), 2)},
         {"split": split, "metric": "sacrebleu", "value": round(score, 2), "signature": signature},
@@ -450,46 +373,17 @@ def bleu(
 EVALUATIONS = {"lm": perplexity, "mt": bleu}
 
 
-# a run of a table
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
-    for name in ("row", "profile", "save-dir", "user-dir"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--unigram", action="store_true")
-    parser.add_argument("--measure", help="of the trained model, which --simlex FILE may belong to")
-    parser.add_argument("--simlex", default="")
-    end = sys.argv.index("--")
-    args, options = parser.parse_args(sys.argv[1:end]), settings_of(sys.argv[end + 1 :])
     log_as_fairseq(logging.WARNING)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    import_user_dir(args.user_dir)
-    run = Run(Corpus.at(args.data), args.row, args.profile, args.seed, options, Path(args.save_dir), args.unigram)
-    run.folder.mkdir(parents=True, exist_ok=True)
-    failure, lock = run.folder / "failed", FileLock(run.folder / "lock")
+    run = Run.read(sys.argv[1])
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"{time.strftime('%H:%M:%S')} {run.label}: another process trains it; it is waited for", flush=True)
-        lock.acquire()
-    failure.unlink(missing_ok=True)
-    try:
-        if args.measure:
-            run.measure(args.measure, args.simlex)
-        elif not run.record():
-            run.execute(args.user_dir)
-    except KeyboardInterrupt:
-        os._exit(1)  # else triton lists what an interrupted training didn't give back
-    except (Exception, SystemExit) as error:  # whatever it is, the table tells it
-        known = isinstance(error, (Failed, ValueError, OSError, SystemExit))
-        if not known:
-            traceback.print_exc()
-        write_text(failure, (str(error) if known else repr(error)).removeprefix(PREFIX))
-        sys.exit(1)
+        import_user_dir(run.user_dir)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.execute()
+    except (Exception, SystemExit) as error:
+        why = explanation(error) or str(error).removeprefix(PREFIX)
+        print(f"{time.strftime('%H:%M:%S')} {run.label}: failed: {why}", flush=True)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,36 +1,20 @@
 """A table's rows, from ``configs/tables/``, and the file that has a table's records."""
 
 import dataclasses
-import enum
+import itertools
+import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
-from filelock import FileLock
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from ..whole_files import read_records, write_records
+from ..whole_files import read_records, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
 RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
-KINDS = {"lm": "text of one language", "mt": "parallel text"}
-Kind = enum.Enum("Kind", ["lm", "mt"])
-Measure = enum.Enum("Measure", ["top10_error", "simlex"])  # taken of language models beside perplexity
-
-
-def checkout(*parts: str) -> Path:
-    """A path in the repository, which an installed wheel is without.
-
-    Raises:
-        ValueError: this is no checkout.
-    """
-    if not TABLES.is_dir():
-        raise ValueError(f"no configs/ beside {ROOT / 'fairseq_kernels'}: call this in a clone of the repository")
-    return ROOT.joinpath(*parts)
 
 
 @dataclass
@@ -53,7 +37,7 @@ class Row:
     unigram: bool = False
     profile_options: Dict[str, str] = field(default_factory=dict)
     searched: str = ""
-    kind: Optional[Kind] = None
+    kind: str = ""
 
     def words(self, profile: str = "") -> List[str]:
         """Its options under a profile, as words."""
@@ -67,7 +51,7 @@ class Table:
     Args:
         grid: values by option; each combination is a row (:mod:`.grid`). ``options`` are those that all rows share.
         note: for readers of the report.
-        measures: what is measured beside perplexity and BLEU.
+        measures: what is measured of language models beside perplexity, as ``top10_error``.
         split: the one that the report shows.
         compared: whether the report compares rows with a baseline.
         reference: a row that others are compared with, too.
@@ -82,7 +66,7 @@ class Table:
     grid: Dict[str, List[Any]] = field(default_factory=dict)
     options: str = ""
     note: str = ""
-    measures: List[Measure] = field(default_factory=list)
+    measures: List[str] = field(default_factory=list)
     split: str = "test"
     compared: bool = True
     reference: str = ""
@@ -105,30 +89,32 @@ class Table:
 
 def names() -> List[str]:
     """The names of all tables."""
-    checkout()
     return sorted(path.stem for path in TABLES.glob("*.yaml"))
+
+
+def rows_of(grid: Dict[str, List[Any]], options: str) -> List[Row]:
+    """A row for each combination of the grid's values. An option with a dot is a kernel's hyper-parameter:
+    ``{"log.p": [2, 4], "lr": [0.004]}`` gives ``--kernel-params log.p=2 --lr 0.004`` and another."""
+    rows = []
+    for values in itertools.product(*grid.values()) if grid else ():
+        point = [f"{name}={value}" for name, value in zip(grid, values)]
+        hyper = ",".join(part for part in point if "." in part.partition("=")[0])
+        own = [f"--{part}" for part in point if "." not in part.partition("=")[0]]
+        rows.append(Row(",".join(point), " ".join([options, *([f"--kernel-params {hyper}"] if hyper else []), *own])))
+    return rows
 
 
 def load_table(name: str) -> Table:
     """Reads ``configs/tables/NAME.yaml``.
 
     Raises:
-        ValueError: there is none, or it isn't one.
+        ValueError: there is none.
+        OmegaConfBaseException: a key in it is wrong, which the message names.
     """
-    from .grid import rows_of  # which needs Row
-
-    path = TABLES / f"{name}.yaml"
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
-    try:
-        table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(path)))
-        table = dataclasses.replace(table, name=name, rows=table.rows or rows_of(table.grid, table.options))
-        own = [row.name for row in table.rows]
-        if not own or len(set(own)) < len(own) or any(row.split() != [row] for row in own):
-            raise ValueError("it needs rows, or a grid, each with a name of its own without spaces")
-        return table
-    except (OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise ValueError(f"{path} is no table: {' '.join(str(error).split())}") from None
+    table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(TABLES / f"{name}.yaml")))
+    return dataclasses.replace(table, name=name, rows=table.rows or rows_of(table.grid, table.options))
 
 
 IDENTITY = ("row", "corpus", "profile", "seed", "settings", "baseline")  # the last in table4.json
@@ -146,7 +132,8 @@ def publish(path: Path, new: List[Dict], order: Sequence[str]) -> None:
         return where, corpus, profile, sorted(map(str, settings.items())), str(baseline), seed
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.parent / ".lock"):
-        replaced = [identity(record) for record in new]
-        kept = [record for record in read_records(path) if identity(record) not in replaced]
-        write_records(path, sorted([*kept, *new], key=place))
+    replaced = [identity(record) for record in new]
+    kept = [record for record in read_records(path) if identity(record) not in replaced]
+    records = sorted([*kept, *new], key=place)
+    lines = (json.dumps(record, ensure_ascii=False, separators=(",", ":")) for record in records)
+    write_text(path, "[\n" + ",\n".join(lines) + "\n]\n")

@@ -1,6 +1,7 @@
 """What tables, grids and profiles become before anything is trained: rows, settings, folders, options of commands."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_kernels.experiments import cli, grid, profiles, tables
+from fairseq_kernels.experiments import cli, grid, tables
 from fairseq_kernels.experiments.corpus import Corpus
 from fairseq_kernels.experiments.profiles import load_profile, settings_of, training_settings, words_of
 from fairseq_kernels.experiments.run import Run, training
@@ -49,19 +51,15 @@ def test_a_table_is_one_file(monkeypatch, tmp_path):
     "content, named",
     [
         ("{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}", "option"),
-        ("{title: a, source: b, rows: [lin]}", "lin"),
+        ("{title: a, rows: [{name: lin}]}", "source"),
         ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "ppl"),
-        ("{title: a, source: b, rows: [{name: lin}, {name: lin}]}", "name of its own"),
-        ("{title: a, source: b}", "needs rows"),
     ],
 )
-def test_a_wrong_table_is_named(content, named, monkeypatch, tmp_path):
-    """With the key that is wrong, in one line."""
+def test_a_wrong_key_of_a_table_is_named(content, named, monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "TABLES", tmp_path)
     (tmp_path / "mine.yaml").write_text(content)
-    with pytest.raises(ValueError, match=f"mine.yaml is no table: .*{named}") as error:
+    with pytest.raises(OmegaConfBaseException, match=named):
         load_table("mine")
-    assert "\n" not in str(error.value)
 
 
 def test_table1_is_the_papers():
@@ -85,16 +83,13 @@ def test_published_records(tmp_path):
     values = [(each["run"]["row"], each["metrics"][0]["value"]) for each in json.loads(path.read_text())]
     assert values == [("lin", 2.0), ("lin", 5.0), ("pol", 3.0), ("pol", 4.0)]
     assert path.read_text().count("\n") == 6  # a line each
-    path.write_text('{"run": {}}')
-    with pytest.raises(ValueError, match="holds no list of objects"):
-        publish(path, [record("lin", 1.0)], [])
 
 
 # grids
 
 
 def test_the_points_of_a_grid():
-    rows = grid.rows_of({"log.p": [2, 4.5], "lr": [0.1], "log.gamma": [1]}, "--kernels log")
+    rows = tables.rows_of({"log.p": [2, 4.5], "lr": [0.1], "log.gamma": [1]}, "--kernels log")
     assert [row.name for row in rows] == ["log.p=2,lr=0.1,log.gamma=1", "log.p=4.5,lr=0.1,log.gamma=1"]
     assert settings_of(rows[1].words()) == {"kernels": "log", "kernel_params": "log.p=4.5,log.gamma=1", "lr": "0.1"}
 
@@ -112,7 +107,7 @@ def test_the_best_point(tmp_path):
 
     def run(row, *perplexities):
         curves = {"valid": [[update, ppl] for update, ppl in enumerate(perplexities)]}
-        settings = {"kernels": "2xlin, log", "kernel_params": row}
+        settings = {"kernels": "2xlin,log", "kernel_params": row}
         made = {"data": "d", "commit": "c", "date": "2026-01-01"}
         record = {"run": {"profile": "cpu", "settings": settings}, "made": made, "curves": curves}
         return SimpleNamespace(corpus=corpus, row=row, record=lambda: record)
@@ -164,22 +159,17 @@ def test_options_win_over_the_profile(kind, options, there, not_there):
     assert all(part in words for part in there) and not any(part in words for part in not_there)
 
 
-@pytest.mark.parametrize("content", ["", "model: [", "task: {_name: translation}"])
-def test_a_wrong_profile_is_named(content, monkeypatch, tmp_path):
-    monkeypatch.setattr(profiles, "checkout", lambda *parts: tmp_path.joinpath(*parts[2:]))
-    (tmp_path / "mine.yaml").write_text(content)
-    with pytest.raises(ValueError, match="mine.yaml is no profile: .*; it needs task, model, criterion"):
-        load_profile("lm", "mine")
-    with pytest.raises(ValueError, match="--profile gpu is not known; choose from mine"):
+def test_an_unknown_profile():
+    with pytest.raises(ValueError, match="--profile gpu is not known; choose from cpu, medium, paper"):
         load_profile("lm", "gpu")
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_devices(has_gpu, corpus, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    assert ("--cpu" in training(Corpus.at(corpus), "cpu", {}, tmp_path)) != has_gpu
+    assert ("--cpu" in training(Corpus.at(corpus), "cpu", {}, tmp_path, "plugin")) != has_gpu
     args = cli.parse(["table1", str(corpus)])
-    assert args.profile == ("paper" if has_gpu else "cpu") and args.jobs == (1 if has_gpu else cli.cores())
+    assert args.profile == ("paper" if has_gpu else "cpu") and args.jobs == (1 if has_gpu else os.cpu_count())
 
 
 # runs
@@ -225,7 +215,7 @@ def test_rows_that_are_left_out(corpus, capsys):
     assert run.options["decoder_out_embed_dim"] == "128" and "untied_projections" in run.options
     with pytest.raises(ValueError, match="none of the rows can be run"):
         planned("beyond_table", corpus, "--rows", "rbf-searched", "--profile", "cpu")
-    assert re.search("left out, as .*grid_search.sh .* --kernel rbf", capsys.readouterr().out)
+    assert re.search("left out, as .*grid_search.sh --kernel rbf", capsys.readouterr().out)
 
 
 def test_searched_rows(corpus, tmp_path):
@@ -235,18 +225,12 @@ def test_searched_rows(corpus, tmp_path):
     assert run.options == {"kernels": "log", "kernel_params": "log.p=8", "lr": "1"}
 
 
-@pytest.mark.parametrize("file", ["test.idx", "valid.bin"])
-def test_all_splits_are_looked_at_before_a_training(file, corpus, tmp_path):
-    """Missing, empty, cut."""
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_all_splits_must_be_there(split, corpus, tmp_path):
     here = shutil.copytree(corpus, tmp_path / "toy")
-    path = here / "data-bin" / file
-    whole = path.read_bytes()
-    for content in (None, b"", whole[: len(whole) // 2]):
-        path.unlink() if content is None else path.write_bytes(content)
-        with pytest.raises((ValueError, SystemExit, OSError), match=file.partition(".")[0]):
-            Corpus.at(here).check()
-    path.write_bytes(whole)
-    Corpus.at(here).check()
+    (here / "data-bin" / f"{split}.idx").unlink()
+    with pytest.raises(ValueError, match=f"has no {split} text"):
+        Corpus.at(here).check()
 
 
 def test_conversations(corpus, tmp_path):
@@ -270,10 +254,9 @@ def test_the_published_results_change_by_publish_alone():
     "options, parts",
     [
         (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
-        (["--", "--lr", "1", "--kernels=log"], ["--kernels after --", "choose --rows"]),
-        (["--", "--no-save"], ["--no-save after --", "figures are of the best"]),
+        (["--seeds", "one"], ["'one'"]),
+        (["--", "--lr", "1", "--kernels=log"], ["--kernels after --"]),
         (["--", "--dropuot", "0"], ["--dropuot", "did you mean --dropout?"]),
-        (["--save-dir", "a:b"], ["--save-dir", "'a:b' has :"]),
         (["--profile", "gpu"], ["gpu", "cpu"]),
     ],
 )  # fmt: skip
