@@ -35,11 +35,6 @@ def default_profile() -> str:
     return "paper" if torch.cuda.is_available() else "cpu"
 
 
-def say(text: str) -> None:
-    """Prints a line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
 # tables
 
 
@@ -81,7 +76,7 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
             try:
                 options = grid.row_options(row, corpus, args.profile, args.searched or grid.SEARCHED)
             except LookupError as error:
-                say(f"{row.name} on {corpus.name}: left out, as {error.args[0]}")
+                print(f"{row.name} on {corpus.name}: left out, as {error.args[0]}", flush=True)
                 continue
             measures: List[str] = []
             if not row.unigram:
@@ -130,7 +125,8 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
                 record["run"]["row"] = run.row  # the training may be another table's
                 publish(args.results / f"{table.name}.json", [record], [row.name for row in table.rows])
                 shown = [each for each in record["metrics"] if not each["metric"].startswith("pi_")]
-                say(f"{run.label}: " + ", ".join(f"{m['split']} {m['metric']} {m['value']:.6g}" for m in shown))
+                figures = ", ".join(f"{m['split']} {m['metric']} {m['value']:.6g}" for m in shown)
+                print(f"{run.label}: {figures}", flush=True)
             if ended:
                 break
             time.sleep(0.5)

@@ -45,9 +45,8 @@ def add_best(runs: Sequence[Run], path: Path) -> None:
             for row, same in points.items()
         }
         best = min(perplexities, key=lambda row: perplexities[row])
-        run, made = points[best][0]["run"], points[best][0]["made"]
+        run = points[best][0]["run"]
         origin = {"valid_ppl": round(perplexities[best], 2), "points": len(points), "seeds": len(points[best])}
-        origin.update({name: made[name] for name in ("data", "commit", "date")})
         entry = {"kernel_params": run["settings"]["kernel_params"], "origin": origin}
         name = f"{corpus.name}/{run['profile']}/{run['settings']['kernels']}"
         entries = {**load_searched(path), name: entry}

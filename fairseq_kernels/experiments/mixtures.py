@@ -51,11 +51,7 @@ ANALYSES: Dict[str, Callable] = {"table4": table4, "linear_weight": weights}
 
 
 def analyse(name: str, runs: Sequence[Run], order: Sequence[str], args: argparse.Namespace) -> None:
-    """Puts what is made of trained models, corpus by corpus, into the results file.
-
-    Raises:
-        ValueError, SystemExit: one line: the corpus is too small, or lin isn't trained.
-    """
+    """Puts what is made of trained models, corpus by corpus, into the results file."""
     path = args.results / f"{name}.json"
     for corpus in dict.fromkeys(run.corpus for run in runs):
         here = [run for run in runs if run.corpus == corpus]

@@ -61,13 +61,7 @@ def profiles(kind: str) -> List[str]:
 
 
 def load_profile(kind: str, name: str) -> Dict[str, Dict]:
-    """Settings by hydra group.
-
-    Raises:
-        ValueError: there is no such profile.
-    """
-    if name not in profiles(kind):
-        raise ValueError(f"--profile {name} is not known; choose from {', '.join(profiles(kind))}")
+    """Settings by hydra group."""
     return OmegaConf.to_container(OmegaConf.load(ROOT / "configs" / kind / f"{name}.yaml"))
 
 
@@ -81,9 +75,6 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
             criterion, ``output_layer`` chooses the criterion. An ``arch`` other than the profile's has its own sizes,
             and the profile's ``output_bias`` alone; another ``lr_scheduler`` comes without the profile's settings of
             its own, and without its ``stop_min_lr``.
-
-    Raises:
-        ValueError: there is no such profile.
     """
     groups = load_profile(kind, profile)
     model, criterion, layer = groups["model"], groups["criterion"], options.get("output_layer", "kernels")

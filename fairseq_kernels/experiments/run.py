@@ -16,7 +16,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from argparse import ArgumentParser
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -244,7 +243,7 @@ def training(corpus: Corpus, profile: str, settings: Settings, folder: Path, use
 
 def train(arguments: List[str], folder: Path, label: str = "") -> None:
     """Runs fairseq-train, or continues it; a finished training stays as it is, another process' is waited for. Lines of
-    progress begin with the time of day and ``label``.
+    progress begin with ``label``.
 
     Raises:
         Failed: it ended with an error, or diverged.
@@ -261,7 +260,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
                 with suppress(subprocess.TimeoutExpired):
                     code = process.wait(SECONDS)
                 for line in news(new.read(), settings_of(arguments[1:])):
-                    print(f"{time.strftime('%H:%M:%S')} {label}{line}", flush=True)
+                    print(f"{label}{line}", flush=True)
         finally:  # nothing is left that runs
             process.kill()
             process.wait()
@@ -382,7 +381,7 @@ def main() -> None:
         run.execute()
     except (Exception, SystemExit) as error:
         why = explanation(error) or str(error).removeprefix(PREFIX)
-        print(f"{time.strftime('%H:%M:%S')} {run.label}: failed: {why}", flush=True)
+        print(f"{run.label}: failed: {why}", flush=True)
         raise
 
 
