@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
+
+from ..patches.data import check
 
 BLOCK = 50  # lines that stand for a conversation where conversations aren't known
 
@@ -42,13 +44,18 @@ class Corpus:
         return cls(folder, binarised, "lm" if dictionaries[0].name == "dict.txt" else "mt")
 
     def check(self) -> None:
-        """
+        """Opens all that a row of a table is trained and evaluated with.
+
         Raises:
-            ValueError: there isn't all that a row of a table is trained and evaluated with.
+            ValueError: a file isn't there.
+            SystemExit: one line: a file is damaged.
         """
         for split in ("train", "valid", "test"):
             if not list(self.binarised.glob(f"{split}.*idx")):
                 raise ValueError(f"{self.binarised} has no {split} text; prepare the corpus with it")
+        for index in self.binarised.glob("*.idx"):
+            language = index.name.split(".")[2:-1]  # of train.de-en.de.idx; none of train.idx
+            check(index, Dictionary.load(str(self.binarised / ".".join(["dict", *language, "txt"]))))
         if self.kind == "mt" and not self.reference("test").is_file():
             raise ValueError(f"no reference {self.reference('test')}; prepare the corpus with a test set")
 

@@ -226,6 +226,15 @@ def test_all_splits_must_be_there(split, corpus, tmp_path):
         Corpus.at(here).check()
 
 
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: bytes(len(content))])
+def test_a_damaged_test_set_is_noticed_before_the_training(damage, corpus, tmp_path):
+    here = shutil.copytree(corpus, tmp_path / "toy")
+    data = here / "data-bin" / ("test.bin" if damage(b" ") else "test.idx")
+    data.write_bytes(damage(data.read_bytes()))
+    with pytest.raises(SystemExit, match="test.idx .* damaged"):
+        Corpus.at(here).check()
+
+
 def test_conversations(corpus, tmp_path):
     """Sums over SPLIT.parts' numbers of lines; without it over blocks of 50."""
     here = Corpus.at(shutil.copytree(corpus, tmp_path / "toy"))
