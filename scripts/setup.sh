@@ -61,6 +61,8 @@ else  # fairseq-fixed's setup.py imports torch, which an isolated build would fe
     install "$TORCH" cython numpy 'setuptools<82' wheel
     install --no-build-isolation "$TORCH" -e '.[recipes,test]'
 fi
+# ve-fairseq asks for it and nothing here uses it; beside another build of torch it fails, and transformers with it
+"$PY" -m pip uninstall -q -y torchaudio >>"$log" 2>&1
 "$PY" -W ignore -c 'import fairseq_cli.train, fairseq_kernels.fairseq_plugin' || die "fairseq can't be imported; see $log"
 echo "$made_from" >"$stamp"
 echo "setup.sh: done"

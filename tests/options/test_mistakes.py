@@ -159,7 +159,8 @@ def test_commands(commands, scratch, mixture_lm):
 def test_the_module():
     assert Path(fairseq("kernels").out.strip()) == USER_DIR
     words = fairseq("kernels", "--list").out.split()
-    assert set(KERNELS) <= set(words)
+    own = {name for name, kernel in KERNELS.items() if kernel.__module__.startswith("fairseq_kernels.")}
+    assert own and own <= set(words)  # other tests add kernels of theirs
     for name in ("log.p=2", "kernel_lstm_lm_swb", "kernel_transformer_iwslt_de_en", "kernel_mixture_cross_entropy"):
         assert name in words
     wrong = start("kernels", "--lst").wait()
