@@ -162,7 +162,7 @@ def anova(values: pandas.DataFrame, first: str, second: str) -> pandas.DataFrame
     without = {first: residual(cells, second) - additive, second: residual(cells, first) - additive}
     rows = {**without, f"{first} × {second}": additive - within, "seeds": within}
     table = pandas.DataFrame.from_dict(rows, orient="index", columns=["squares", "freedom"])
-    mean = table.squares / table.freedom
+    mean = table.squares / table.freedom.where(table.freedom > 0)  # one seed a cell: no F
     table["F"] = (mean / mean["seeds"]).drop("seeds")
     table["p"] = stats.f.sf(table.F, table.freedom, table.freedom["seeds"])
     return table
