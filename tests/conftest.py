@@ -13,7 +13,7 @@ import signal  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from corpora import binarise, markov_sentences, translate, write  # noqa: E402
+from corpora import binarise, markov_sentences, write, write_pairs  # noqa: E402
 from fairseq_commands import awaited, later, lm_training  # noqa: E402
 from forked_python import forked_python  # noqa: E402
 
@@ -52,9 +52,7 @@ def mt_text(tmp_path_factory):
     """A parallel corpus: the German side is Markov sentences, the English side their translations."""
     folder = tmp_path_factory.mktemp("mt")
     for split, number in (("train", 160), ("valid", 21), ("test", 21)):
-        sentences = list(markov_sentences(number))
-        write(folder / f"{split}.de", sentences)
-        write(folder / f"{split}.en", map(translate, sentences))
+        write_pairs(folder, split, number)
     return folder
 
 

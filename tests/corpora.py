@@ -25,6 +25,13 @@ def write(path, sentences):
     path.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
 
 
+def write_pairs(folder, split, number):
+    """German Markov sentences and their English translations."""
+    sentences = list(markov_sentences(number))
+    write(folder / f"{split}.de", sentences)
+    write(folder / f"{split}.en", map(translate, sentences))
+
+
 def binarise(folder, name, *options):
     prefixes = [x for split in ("train", "valid", "test") for x in (f"--{split}pref", folder / split)]
     fairseq("preprocess", *prefixes, "--destdir", folder / name, *options)

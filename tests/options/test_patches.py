@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-from corpora import binarise, markov_sentences, translate, write
+from corpora import binarise, markov_sentences, write, write_pairs
 from fairseq import checkpoint_utils
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, logged, mt_training, succeeded
 
@@ -33,9 +33,7 @@ def small_mt(tmp_path_factory):
     """60 sentences to translate, 5 to validate on."""
     folder = tmp_path_factory.mktemp("small")
     for split, number in (("train", 70), ("valid", 5), ("test", 60)):
-        sentences = list(markov_sentences(number))
-        write(folder / f"{split}.de", sentences)
-        write(folder / f"{split}.en", map(translate, sentences))
+        write_pairs(folder, split, number)
     return binarise(folder, "data-bin", "--source-lang", "de", "--target-lang", "en")
 
 

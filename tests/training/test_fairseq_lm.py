@@ -11,6 +11,7 @@ from fairseq_commands import LM_TASK, SIZES, fairseq, lm_training, logged, start
 from trained_models import load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels import checkpoint
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 
@@ -205,5 +206,5 @@ def test_two_processes_go_on(lm_data, tmp_path):
         result = fairseq("train", lm_data, *options, "--max-epoch", epochs)
     losses = [line["loss"] for line in logged(result, "valid")]
     assert len(losses) == 2 and losses[1] < losses[0]
-    last = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    last = checkpoint.load(tmp_path / "checkpoint_last.pt")
     assert last["extra_state"]["train_iterator"]["epoch"] == 4
