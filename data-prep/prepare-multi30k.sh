@@ -1,1 +1,1 @@
-prepare.sh
+exec bash "$(dirname "$0")/prepare.sh" multi30k "$@"

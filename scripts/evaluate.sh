@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Evaluates a checkpoint on a test set. evaluate_lm.sh and evaluate_mt.sh are links to this file.
+# Evaluates a checkpoint on a test set.
 #
 #   bash scripts/evaluate_lm.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-eval-lm options]
 #   bash scripts/evaluate_mt.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-generate options]
@@ -15,6 +15,5 @@
 # lower case. The decoding, and what fairseq says, goes to CHECKPOINT.SUBSET.gen.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "$@"
-kind=$(basename "$0" .sh)
-module experiments.cli evaluate "${kind#evaluate_}" "$@"
+help_asked "${@:2}"
+module experiments.cli evaluate "$@"

@@ -1,1 +1,1 @@
-evaluate.sh
+exec bash "$(dirname "$0")/evaluate.sh" lm "$@"

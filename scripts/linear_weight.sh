@@ -1,1 +1,1 @@
-table.sh
+exec bash "$(dirname "$0")/table.sh" linear_weight "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains and evaluates the rows of a table, configs/tables/NAME.yaml, through Snakemake. NAME.sh is a link to this file.
+# Trains and evaluates the rows of a table, configs/tables/NAME.yaml, through Snakemake.
 #
 #   bash scripts/table1.sh data/swb data/multi30k --profile cpu
 #   bash scripts/table.sh NAME DATA... [options] [-- options of fairseq-train for every row]
@@ -24,8 +24,6 @@
 # other: the same command again does what is left.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-name=$(basename "$0" .sh)
-[ "$name" = table ] || set -- "$name" "$@"
 table=$ROOT/configs/tables/${1:-}.yaml
 case " $* " in *" --help "* | *" -h "*) [ ! -f "$table" ] || { sed 's/^# //; /^rows:/,$d' "$table"; echo; } ;; esac
 help_asked "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a model of Gao et al. (2019) with kernels in its softmax layer: train_lm.sh the LSTM language model, train_mt.sh
-# the transformer for translation. Both are links to this file.
+# the transformer for translation.
 #
 #   bash scripts/train_lm.sh DATA --kernels lin --save-dir checkpoints/lin
 #   bash scripts/train_lm.sh DATA --kernels 3xlin,log --pi-variance-weight 0.1 --save-dir checkpoints/mix2
@@ -25,6 +25,5 @@
 # has its own sizes, as kernel_transformer_lm or kernel_transformer_small.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "$@"
-kind=$(basename "$0" .sh)
-module experiments.cli train "${kind#train_}" "$@"
+help_asked "${@:2}"
+module experiments.cli train "$@"

@@ -1,1 +1,1 @@
-train.sh
+exec bash "$(dirname "$0")/train.sh" mt "$@"

@@ -219,7 +219,7 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
 
 def test_the_command(sources, tmp_path):
     def script(out):
-        command = [DATA_PREP / "prepare-text.sh", *map(str, sources), "--out", out]
+        command = ["bash", DATA_PREP / "prepare-text.sh", *map(str, sources), "--out", out]
         return subprocess.run(command, env={**os.environ, "PYTHON_BIN": sys.executable}, capture_output=True, text=True)
 
     done = script(tmp_path / "out")

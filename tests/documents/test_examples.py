@@ -70,7 +70,7 @@ def test_mnist(tmp_path):
 
 def test_notebook(tmp_path):
     """Its code draws the figures that the documents show."""
-    python("scripts/notebook_figures.py", "examples/kernels.ipynb", tmp_path)
+    python("docs/notebook_figures.py", "examples/kernels.ipynb", tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {"kernel_curves.png", "kernel_regions.png", "scales.png"}
     assert all((ROOT / "docs" / "images" / name).is_file() for name in drawn)

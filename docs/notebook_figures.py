@@ -1,6 +1,6 @@
 """Runs a notebook's code and saves its figures, by their names, as docs/images/ has them.
 
-python scripts/notebook_figures.py examples/kernels.ipynb docs/images
+python docs/notebook_figures.py examples/kernels.ipynb docs/images
 """
 
 import json
@@ -26,5 +26,5 @@ def main(notebook: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or not Path(sys.argv[1]).is_file():
-        sys.exit("usage: python scripts/notebook_figures.py NOTEBOOK FOLDER")
+        sys.exit("usage: python docs/notebook_figures.py NOTEBOOK FOLDER")
     main(Path(sys.argv[1]), Path(sys.argv[2]))
