@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Searches a kernel's hyper-parameters on a grid, by short trainings and their perplexity on the development set, as Gao
-# et al. (2019) did: the table configs/tables/search_KERNEL.yaml, and all options of scripts/table.sh.
+# Searches a kernel's hyper-parameters on a grid, by trainings and their perplexity on the development set, as Gao et al.
+# (2019) did: the table configs/tables/search_KERNEL.yaml, and all options of scripts/table.sh.
 #
-#   bash scripts/grid_search.sh data/swb --kernel log [--searched FILE]
+#   bash scripts/grid_search.sh data/swb --kernel log [--searched FILE] [-- --max-update 700 --total-num-update 700]
 #
 # FILE gets the best point: searched.yaml in --save-dir by default, configs/searched.yaml with --publish.
 set -euo pipefail

@@ -3,12 +3,11 @@
 # verdicts on the papers' claims, intervals, comparisons with lin, how each row was made, and mixture weights. They are
 # report.md and report.html beside the results.
 #
-#   bash scripts/report.sh [--results DIR] [--tables table1 table3] [--into FILE]
+#   bash scripts/report.sh [--results DIR] [--into FILE]
 #   bash scripts/report.sh --publish --into docs/results-tables.md --figure docs/images/gain.svg
 #
 #   --results DIR     with TABLE.json; default: checkpoints/results
 #   --publish         of this repository's results/
-#   --tables TABLE... default: all that have results
 #   --figure FILE     the first page's plot, as SVG
 #   --into FILE       a Markdown file: puts each TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->
 set -euo pipefail

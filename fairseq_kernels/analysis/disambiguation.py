@@ -160,22 +160,18 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
     return text
 
 
-class Comparison(NamedTuple):
-    metrics: Dict[str, List[Dict]]  # by model, as a record has them
-    sentences: Dict[str, str]  # by model: the clusters, and where the model and the baseline differ, in Markdown
-    details: Dict[str, int]  # how many clusters, positions and lines there are
-
-
 @torch.no_grad()
-def compare(data: Path, checkpoints: Dict[str, Path]) -> Comparison:
+def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Dict]], Dict[str, str]]:
     """Compares language models with the first of them, the baseline, which has the kernel lin alone.
-
-    All have ``cluster_accuracy`` and mean ``cluster_log_likelihood`` (nats); all but the baseline have the
-    ``difference`` from it in these, and :func:`gain_beyond_random`.
 
     Args:
         data: data-bin folder.
         checkpoints: by the models' names.
+
+    Returns:
+        Metrics by model, as a record has them: ``cluster_accuracy`` and mean ``cluster_log_likelihood`` (nats), and of
+        all but the baseline the ``difference`` from it in these, and :func:`gain_beyond_random`; in ``details`` the
+        numbers of clusters, positions and lines. And, in Markdown, by model, the clusters and where the two differ.
     """
     baseline = next(iter(checkpoints))
     first = read(checkpoints[baseline], data)
@@ -189,19 +185,21 @@ def compare(data: Path, checkpoints: Dict[str, Path]) -> Comparison:
     reference, reference_random = answers(first, asked), answers(first, asked_random)
     tightest = [", ".join(first.dictionary[word] for word in cluster) for cluster in groups[:SHOWN]]
     shown = "The tightest clusters:\n\n" + "".join(f"- {escaped(words)}\n" for words in tightest)
+    details = {"clusters": len(groups), "positions": len(asked.positions), "lines": len(asked.lines.unique())}
+    shared = {"split": "test", "details": details}
     metrics: Dict[str, List[Dict]] = {}
     sentences: Dict[str, str] = {}
     for name, checkpoint in checkpoints.items():
         reading = first if name == baseline else read(checkpoint, data)
         own, own_random = answers(reading, asked), answers(reading, asked_random)
         pairs = (own.right, reference.right), (own.log_likelihood, reference.log_likelihood)
-        metrics[name] = [{"metric": f"cluster_{metric}", "value": float(mine.mean())}
+        metrics[name] = [{**shared, "metric": f"cluster_{metric}", "value": float(mine.mean())}
                          for metric, (mine, _) in zip(("accuracy", "log_likelihood"), pairs)]  # fmt: skip
         if name != baseline:
             for metric, pair in zip(metrics[name], pairs):
                 metric["difference"] = difference(*pair, asked.lines, SEED)
             gain = gain_beyond_random((own, reference), (own_random, reference_random), asked.lines, SEED)
-            metrics[name].append({"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain})
+            own_gain = {"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain}
+            metrics[name].append({**shared, **own_gain})
             sentences[name] = shown + disagreements(first, asked, {baseline: reference, name: own}, EXAMPLES)
-    details = {"clusters": len(groups), "positions": len(asked.positions), "lines": len(asked.lines.unique())}
-    return Comparison(metrics, sentences, details)
+    return metrics, sentences

@@ -3,7 +3,7 @@
 it."""
 
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List, Tuple
 
 import torch
 
@@ -43,3 +43,12 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
         groups[f"rank {start + 1}-{end}"] = (ranks >= start) & (ranks < end)
     means = {name: float(total[chosen].mean()) for name, chosen in groups.items() if chosen.any()}
     return {"mean": float(total.mean()), "above 0.5": float((total > 0.5).double().mean()), **means}
+
+
+def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Dict]], Dict[str, str]]:
+    """The metrics of mixtures by their names, as records have them, and no sentences."""
+    weights = {name: linear_weight(data, checkpoint) for name, checkpoint in checkpoints.items()}
+    return {
+        name: [{"split": "test", "metric": metric, "value": value} for metric, value in values.items()]
+        for name, values in weights.items()
+    }, {}

@@ -13,23 +13,16 @@ import torch
 from scipy.stats import spearmanr
 
 from ..checkpoint import model_state
-from ..errors import CommandParser, mistake
+from ..errors import CommandParser
 from .kerbs_senses import dictionary
 
 SOURCE = "https://fh295.github.io/simlex.html"
 
 
 def read_pairs(path: Path) -> pandas.DataFrame:
-    """The pairs of SimLex-999.txt: ``word1``, ``word2`` and ``SimLex999``, as people rate their similarity, 0 to 10.
-
-    Raises:
-        SystemExit: one line: another format.
-    """
-    try:
-        columns = ["word1", "word2", "SimLex999"]
-        return pandas.read_csv(path, sep="\t", usecols=columns, quoting=csv.QUOTE_NONE, keep_default_na=False)
-    except ValueError as error:
-        raise mistake(f"{path} is not SimLex-999.txt, from {SOURCE}: {error}") from error
+    """The pairs of SimLex-999.txt: ``word1``, ``word2`` and ``SimLex999``, as people rate their similarity, 0 to 10."""
+    columns = ["word1", "word2", "SimLex999"]
+    return pandas.read_csv(path, sep="\t", usecols=columns, quoting=csv.QUOTE_NONE, keep_default_na=False)
 
 
 def simlex(data: Path, checkpoint: Path, pairs: pandas.DataFrame) -> Dict:

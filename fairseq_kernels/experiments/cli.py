@@ -4,6 +4,7 @@ they print. ``python -m fairseq_kernels.experiments.cli {table,train,evaluate} .
 
 import argparse
 import dataclasses
+import json
 import logging
 import os
 import shlex
@@ -78,13 +79,9 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
             except LookupError as error:
                 print(f"{row.name} on {corpus.name}: left out, as {error.args[0]}", flush=True)
                 continue
-            measures: List[str] = []
-            if not row.unigram:
-                options.update(args.extra)
-            if not row.unigram and corpus.kind == "lm" and "stock" not in options:
-                measures = [*table.measures, *[f"simlex:{args.simlex}"] * bool(args.simlex)]
-            if table.grid:
-                options = grid.shortened(corpus.kind, args.profile, options)
+            measured = corpus.kind == "lm" and not row.unigram and "stock" not in options
+            measures = [*table.measures, *[f"simlex:{args.simlex}"] * bool(args.simlex)] if measured else []
+            options.update({} if row.unigram else args.extra)
             for seed in [1] if row.unigram else args.seeds:
                 how = (args.profile, seed, options, args.save_dir.resolve(), args.user_dir, row.unigram, measures)
                 runs.append(Run(corpus, row.name, *how))
@@ -99,14 +96,13 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
     """Has Snakemake run what isn't done, and puts what is into the results; returns what has failed."""
     root = runs[0].root
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // args.jobs))
-    config = {"threads": threads, "home": os.getcwd(), "python": sys.executable, "runs": {}}
-    for run in runs:
-        if not run.is_done():
-            (run.folder / "done").unlink(missing_ok=True)
-            config["runs"][str(run.folder.relative_to(root))] = run.written()
+    left = [run for run in runs if not run.is_done()]
+    jobs = {str(run.folder.relative_to(root)): json.dumps(dataclasses.asdict(run), default=str) for run in left}
+    config = {"threads": threads, "home": os.getcwd(), "python": sys.executable, "runs": jobs}
     write_json(root / "plan.json", config)
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(Path(__file__).with_name("Snakefile"))]
     command += ["--directory", str(root), "--configfile", str(root / "plan.json"), "--nolock", "--keep-going"]
+    command.append("--forceall")  # a marker may be there, where a record isn't
     if args.workflow_profile is None:
         command += ["--cores", str(args.jobs * threads)]
     else:
@@ -123,7 +119,7 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
                 left.remove(run)
                 record = run.record()
                 record["run"]["row"] = run.row  # the training may be another table's
-                publish(args.results / f"{table.name}.json", [record], [row.name for row in table.rows])
+                publish(args.results / f"{table.of or table.name}.json", [record], [row.name for row in table.rows])
                 shown = [each for each in record["metrics"] if not each["metric"].startswith("pi_")]
                 figures = ", ".join(f"{m['split']} {m['metric']} {m['value']:.6g}" for m in shown)
                 print(f"{run.label}: {figures}", flush=True)
@@ -140,19 +136,18 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
 
 def table_command(name: str, *words: str) -> None:
     """``scripts/table.sh NAME DATA...``."""
-    analysis = name in mixtures.ANALYSES
-    table, args = load_table("table3" if analysis else name), parse([name, *words])
-    if analysis and args.rows:
+    table, args = load_table(name), parse([name, *words])
+    if table.of and args.rows:
         args.rows = list(dict.fromkeys([mixtures.BASELINE, *args.rows]))
     import_user_dir(args.user_dir)
     runs = planned(table, args)
-    runs = mixtures.chosen(name, runs) if analysis else runs
+    runs = mixtures.chosen(name, runs) if table.of else runs
     args.save_dir.mkdir(parents=True, exist_ok=True)
     with FileLock(args.save_dir / "lock", timeout=0):
         failed = run_all(runs, table, args)
     done = [run for run in runs if run not in failed]
-    if analysis:
-        mixtures.analyse(name, done, [row.name for row in table.rows], args)
+    if table.of:
+        mixtures.analyse(table, done, args.results)
     elif table.grid and done:
         published = args.results == ROOT / "results"
         grid.add_best(done, args.searched or (grid.SEARCHED if published else args.save_dir / "searched.yaml"))

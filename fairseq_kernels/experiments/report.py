@@ -23,41 +23,15 @@ from .results import METRICS, SPLITS, Metric, differences, frame, logarithms, pa
 
 LEVEL = 0.05
 ORDER = ("table1", "table2", "table3", "table4", "linear_weight", "spherical_table", "kerbs_table")  # the papers'
-MEASURES = {  # results that are no trainings: title, source, note, and what is shown
-    "table4": (
-        "Choosing among close words",
-        "Gao et al. 2019, Table 4",
-        "Clusters of close words by inner product of lin's projection matrix: how often, and how surely, a model finds "
-        "the right one where it knows the cluster. The gain is the share of lin's loss that a model saves there, less "
-        "the same in random clusters of these words. Signed: differences from lin, with 95 % intervals of a paired "
-        "bootstrap over lines. The clusters, and sentences in the paper's form, are in the folder table4.",
-        {"cluster_accuracy": "accuracy", "cluster_log_likelihood": "log-likelihood, nats",
-         "cluster_gain_beyond_random": "gain beyond random clusters"},
-    ),
-    "linear_weight": (
-        "Where the weight of lin goes",
-        "Gao et al. 2019, section 4.4: always above 50 %",
-        "Total weight of the linear components: its mean over the words of the text, how often it is above one half, "
-        "and its mean by place in the line (from 0) and by rank of the word in training.",
-        {name: name for name in ("mean", "above 0.5", "at word 0", "at word 1", "at word 5", "at word 20+",
-                                 "rank 1-10", "rank 11-100", "rank 101-1000", "rank 1001-10000")},
-    ),
-}  # fmt: skip
-
-
-class Grid(NamedTuple):
-    """A table of texts, a row's name first; ``origins``: what a click on a row shows."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    origins: Sequence[Dict[str, str]] = ()
 
 
 class Part(NamedTuple):
-    """The part of a chapter that belongs to one profile and corpus."""
+    """A table of texts, a row's name first; ``origins``: what a click on a row shows; ``notes``: sentences below it."""
 
     title: str
-    grids: Sequence[Grid]
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    origins: Sequence[Dict[str, str]] = ()
     notes: Sequence[str] = ()
 
 
@@ -66,18 +40,12 @@ class Chapter(NamedTuple):
 
     name: str
     title: str
-    source: str
     note: str
     parts: Sequence[Part]
     plot: str = ""
 
 
-class Results(NamedTuple):
-    """A table's figures and its rows' differences, a line each."""
-
-    table: tables.Table
-    figures: pandas.DataFrame
-    differences: pandas.DataFrame
+Results = Dict[str, Tuple[tables.Table, pandas.DataFrame, pandas.DataFrame]]  # figures and differences by table
 
 
 def number(value: float, significant: int = 4, most: int = 3, sign: str = "") -> str:
@@ -110,41 +78,59 @@ def at(rows: pandas.DataFrame, **values: str) -> pandas.DataFrame:
     return rows[(rows[list(values)] == pandas.Series(values)).all(axis=1)]
 
 
-# tables of trainings
+# tables
 
 
-def load_results(folder: Path) -> Dict[str, Results]:
-    """The comparison of each table that has been run, with the spread of seeds over the trainings of all tables."""
+def load_results(folder: Path) -> Results:
+    """The tables that have been run, with the spread of seeds over the trainings of all of them.
+
+    Raises:
+        ValueError: none has been run.
+    """
     known = {name: (tables.load_table(name), frame(read_records(folder / f"{name}.json"))) for name in tables.names()}
     known = {name: pair for name, pair in known.items() if len(pair[1])}
-    spreads = spread_of_seeds(pandas.concat([each for _, each in known.values()])) if known else {}
-    return {name: Results(*pair, differences(*pair, spreads)) for name, pair in known.items()}
+    if not known:
+        raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
+    spreads = spread_of_seeds(pandas.concat([figures for _, figures in known.values()]))
+    return {name: (*pair, differences(*pair, spreads)) for name, pair in known.items()}
 
 
-def chapter(results: Results) -> Chapter:
-    """A part for each profile and corpus, language models first."""
-    table, every = results.table, results.figures
-    shown = every[every.split != "train"]
+def chapter(table: tables.Table, figures: pandas.DataFrame, compared: pandas.DataFrame) -> Chapter:
+    """Parts for each profile and corpus, language models first."""
+    shown = figures[figures.split != "train"]
     place = shown.metric.map(lambda metric: [*METRICS, metric].index(metric))
     order = place.groupby([shown.profile, shown.corpus]).min().reset_index().sort_values(["profile", "metric"])
-    parts = [part(results, profile, corpus) for profile, corpus in zip(order.profile, order.corpus)]
-    return Chapter(table.name, table.title, table.source, table.note, parts)
+    parts: List[Part] = []
+    for profile, corpus in zip(order.profile, order.corpus):
+        here, there = (at(each, profile=profile, corpus=corpus) for each in (figures, compared))
+        title = f"{corpus}, --profile {profile}"
+        parts += [measures(title, table, here)] if table.heads else trainings(title, table, here, there)
+    return Chapter(table.name, f"{table.title} ({table.source})", table.note, parts)
 
 
-def part(results: Results, profile: str, corpus: str) -> Part:
-    table, planned = results.table, [row.name for row in results.table.rows]
-    here, there = (at(each, profile=profile, corpus=corpus) for each in results[1:])
+def trainings(title: str, table: tables.Table, here: pandas.DataFrame, there: pandas.DataFrame) -> List[Part]:
+    """A line a row, in the table's order; then the analysis of variance."""
+    planned = [row.name for row in table.rows]
     names = [name for name in unique([*planned, *here.name]) if name in set(here.name)]
-    grids = [main_grid(table, names, here, there), *anova_grids(table, here)]
     missing = ", ".join(name for name in planned if name not in names)
     notes = [f"Not run: {missing}."] if missing else []
-    notes += tests(table, there, results.differences[results.differences.profile == profile])
-    return Part(f"{corpus}, --profile {profile}", grids, [*notes, made(here)])
+    main = part(title, names, columns_of(table, here, there), here, [*notes, *tests(table, there)])
+    return [main, *variances(table, here)]
 
 
-def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, there: pandas.DataFrame) -> Grid:
-    """A line a row: its means over seeds, test and development figures side by side; the paper's; differences from the
-    bases with intervals and Holm's p; mixture weights, parameters, trained values and settings."""
+def part(
+    title: str, names: Sequence[str], columns: List[Tuple[str, Dict]], here: pandas.DataFrame, notes: Sequence[str] = ()
+) -> Part:
+    """The rows of these names. A column is its head and its texts by name; empty ones are left out."""
+    columns = [(head, texts) for head, texts in columns if any(texts.values())]
+    rows = [[name, *(texts.get(name, "") for _, texts in columns)] for name in names]
+    origins = [origin(here[here.name == name].record) for name in names]
+    return Part(title, ["", *(head for head, _ in columns)], rows, origins, [*notes, made(here)])
+
+
+def columns_of(table: tables.Table, here: pandas.DataFrame, there: pandas.DataFrame) -> List[Tuple[str, Dict]]:
+    """Means over seeds, test and development figures side by side; the paper's; differences from the bases with
+    intervals and Holm's p; mixture weights, parameters, trained values and settings."""
     columns: List[Tuple[str, Dict]] = []
     for metric, about in METRICS.items():
         measured = logarithms(here[here.metric == metric])
@@ -173,9 +159,7 @@ def main_grid(table: tables.Table, names: List[str], here: pandas.DataFrame, the
     columns.append(("learned", {name: ", ".join(f"{value} {mean:.3g}" for value, mean in means.items())
                                 for name, means in learned.items()}))  # fmt: skip
     columns.append(("options", dict(zip(runs.name, runs.options))))
-    columns = [(head, texts) for head, texts in columns if any(texts.values())]
-    rows = [[name, *(texts.get(name, "") for _, texts in columns)] for name in names]
-    return Grid(["", *(head for head, _ in columns)], rows, [origin(runs[runs.name == name].record) for name in names])
+    return columns
 
 
 def origin(records: Iterable[Dict]) -> Dict[str, str]:
@@ -212,7 +196,7 @@ def weights(here: pandas.DataFrame) -> List[Tuple[str, Dict]]:
     return [("mean mixture weights", texts), ("their variance, pp²", variances.map(number).to_dict())]
 
 
-def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
+def variances(table: tables.Table, here: pandas.DataFrame) -> List[Part]:
     """Two-way analyses of variance of the logarithm of perplexity, over rows whose names give a table's two factors
     (``lin,start=1,rate=4``): one for each rest of the name, in each split."""
     if not table.factors:
@@ -226,28 +210,28 @@ def anova_grids(table: tables.Table, here: pandas.DataFrame) -> List[Grid]:
     rows = []
     for (name, split), cells in measured.groupby(["rest", "split"]):
         for source, line in statistics.anova(cells, first, second).iterrows():
-            levels = cells.groupby(source).value.mean() if source in (first, second) else []
             effect = ""
-            if len(levels):
-                change = interval(METRICS["ppl"], levels.iloc[-1] - levels.iloc[0])
-                effect = f"{change} from {levels.index[0]} to {levels.index[-1]}"
+            if source in (first, second):
+                means = cells.groupby(source).value.mean()
+                change = interval(METRICS["ppl"], means.iloc[-1] - means.iloc[0])
+                effect = f"{change} from {means.index[0]} to {means.index[-1]}"
             tested = ["", ""] if math.isnan(line.F) else [number(line.F), p_value(line.p)]
             squares = number(line.squares, 3, 6)
             rows.append([f"{name} ({split}): {source}", f"{line.freedom:.0f}", squares, effect, *tested])
     heads = ["analysis of variance of log-perplexity", "degrees of freedom", "sum of squares", "effect", "F", "p"]
-    return [Grid(heads, rows)] if rows else []
+    return [Part("", heads, rows)] if rows else []
 
 
-def tests(table: tables.Table, there: pandas.DataFrame, family: pandas.DataFrame) -> List[str]:
+def tests(table: tables.Table, there: pandas.DataFrame) -> List[str]:
     """How differences in each metric were tested, a sentence or two each."""
     sentences = []
     for (metric, base), rows in there[there.adjusted.notna()].groupby(["metric", "base"], sort=False):
-        first, count, label = rows.iloc[0], family[family.base == base].adjusted.count(), METRICS[metric].label
-        unit = f"{100 * first.deviation:.2f} %" if METRICS[metric].relative else number(first.deviation, 2, 4)
+        first, about = rows.iloc[0], METRICS[metric]
+        unit = f"{100 * first.deviation:.2f} %" if about.relative else number(first.deviation, 2, 4)
         seeds = f"seeds (pooled standard deviation {unit}, {first.seeds:.0f} degrees of freedom)"
-        covered = [seeds] * bool(first.seeds) + ["the test text (bootstrap)"] * bool(rows.text.all())
+        covered = " and ".join([seeds] * bool(first.seeds) + ["the test text (bootstrap)"] * bool(rows.text.all()))
         sentences.append(
-            f"{label}: 95 % intervals of differences from {base} cover {' and '.join(covered)}; p by Holm over {count}."
+            f"{about.label}: 95 % intervals of differences from {base} cover {covered}; p by Holm over {first.family}."
         )
         if rows.equivalent.notna().any():
             sentences.append(
@@ -257,60 +241,53 @@ def tests(table: tables.Table, there: pandas.DataFrame, family: pandas.DataFrame
     return sentences
 
 
-def measures(folder: Path, name: str) -> List[Chapter]:
-    """The chapter of a measure of trained models, a row a model; none if it has no results."""
-    title, source, note, heads = MEASURES[name]
-    records: Dict[Tuple, List] = {}
-    for record in read_records(folder / f"{name}.json"):
-        records.setdefault((record["run"]["corpus"], record["run"]["profile"]), []).append(record)
-    parts = []
-    for (corpus, profile), those in records.items():
-        rows = []
-        for record in those:
-            run, values = record["run"], {metric["metric"]: metric for metric in record["metrics"]}
-            against = f", against lin of {run['baseline']}" if "baseline" in run else ""
-            cells = [f"{run['row']}, seed {run['seed']}{against}"]
-            for metric in heads:
-                value, difference = values.get(metric, {}), values.get(metric, {}).get("difference")
-                ends = [difference[name] for name in ("mean", "low", "high")] if difference else [math.nan] * 3
-                own = number(value["value"]) if value and value["value"] != ends[0] else ""
-                cells.append(", ".join(filter(None, (own, interval(Metric("", decimals=4), *ends)))))
-            rows.append(cells)
-        grid = Grid(["", *heads.values()], rows, [origin([record]) for record in those])
-        parts.append(Part(f"{corpus}, --profile {profile}", [grid], [made(frame(those))]))
-    return [Chapter(name, title, source, note, parts)] if parts else []
+def measures(title: str, table: tables.Table, here: pandas.DataFrame) -> Part:
+    """A line a trained model: what was measured of it, and differences from another where they are known."""
+
+    def name(run: Dict) -> str:
+        against = f", against lin of {run['baseline']}" if "baseline" in run else ""
+        return f"{run['row']}, seed {run['seed']}{against}"
+
+    def text(value: float, difference: Dict) -> str:
+        if not difference:
+            return number(value)
+        compared = interval(Metric("", decimals=4), difference["mean"], difference["low"], difference["high"])
+        return compared if value == difference["mean"] else f"{number(value)}, {compared}"
+
+    here = here.assign(name=[name(record["run"]) for record in here.record])
+    columns = []
+    for metric, head in table.heads.items():
+        lines = here[here.metric == metric]
+        columns.append((head, dict(zip(lines.name, map(text, lines.value, lines.difference)))))
+    return part(title, unique(here.name), columns, here)
 
 
 # verdicts
 
 
-def verdicts(folder: Path, results: Dict[str, Results]) -> List[Chapter]:
+def verdicts(folder: Path, results: Results) -> List[Chapter]:
     """The claims of ``verdicts.yaml``, written by hand, and our figures for each; none if the folder has no such file.
 
     Raises:
-        ValueError: the file isn't a list of claims, or names rows that have no figures.
+        ValueError: a claim rests on a row without figures.
     """
     path = folder / "verdicts.yaml"
     if not path.is_file():
         return []
-    try:
-        rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (yaml.YAMLError, LookupError, ValueError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+    rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
     heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on"]
-    short = Grid(heads, [row[:5] for row in rows])
-    long = Grid(["claim", "here", "the paper"], [[row[0], *row[5:]] for row in rows])
+    short = Part("", heads, [row[:5] for row in rows])
+    long = Part("", ["claim", "here", "the paper"], [[row[0], *row[5:]] for row in rows])
     note = (
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
         "from rho=0.001), in square brackets their 95 % intervals."
     )
-    compared = [each.differences.assign(table=name) for name, each in results.items()]
-    plot = figures.gains(compared) if compared else ""
-    claims = Chapter("verdicts", "What holds of the papers' claims", "", "", [Part("", [short])], plot)
-    return [claims, Chapter("evidence", "The evidence for each verdict", "", note, [Part("", [long])])]
+    plot = figures.gains(pandas.concat(compared.assign(table=name) for name, (_, _, compared) in results.items()))
+    claims = Chapter("verdicts", "What holds of the papers' claims", "", [short], plot)
+    return [claims, Chapter("evidence", "The evidence for each verdict", note, [long])]
 
 
-def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
+def judged(claim: Dict, results: Results) -> List[str]:
     """A claim's line: the claim, verdicts, reason, number of rows and seeds with corpora and sizes, evidence, paper."""
     places: Dict[str, List[str]] = {}
     sizes, seeds = [], []
@@ -324,14 +301,14 @@ def judged(claim: Dict, results: Dict[str, Results]) -> List[str]:
     return [claim["claim"], claim["verdict"], claim.get("tuned", ""), claim["reason"], rests, here, paper]
 
 
-def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]:
+def evidence(row: str, results: Results) -> Tuple[str, str, str, int]:
     """The cells of a row (TABLE/PROFILE/CORPUS/METRIC/ROW): which table its figures are in, and for what; the figures;
     corpus and size; and the number of seeds."""
     name, profile, corpus, metric, own = row.split("/", 4)
     table, every, compared = results[name]
     every, compared = (at(each, profile=profile, corpus=corpus, metric=metric, name=own) for each in (every, compared))
     if every.empty:
-        raise ValueError(f"row {row!r} has no figures")
+        raise ValueError(f"verdicts.yaml: row {row!r} has no figures")
     split = table.split if table.split in set(every.split) else every.split.iloc[0]
     about, values, shown = METRICS.get(metric, Metric(metric)), logarithms(at(every, split=split)).value, []
     for line in at(compared, split=split).itertuples():
@@ -348,34 +325,18 @@ def evidence(row: str, results: Dict[str, Results]) -> Tuple[str, str, str, int]
 # output
 
 
-def load_chapters(folder: Path, names: Sequence[str] = ()) -> List[Chapter]:
-    """The tables that the folder has results of, in the report's order; the named ones must have some.
-
-    Raises:
-        ValueError: there are no results, or none of a name, or a file isn't what the scripts write.
-    """
+def load_chapters(folder: Path) -> List[Chapter]:
+    """The report on a folder of results."""
     results = load_results(folder)
-    chapters = [chapter(each) for each in results.values()]
-    chapters += [each for name in MEASURES for each in measures(folder, name)]
+    chapters = [chapter(*each) for each in results.values()]
     chapters.sort(key=lambda chapter: ORDER.index(chapter.name) if chapter.name in ORDER else len(ORDER))
     claims = verdicts(folder, results)
-    chapters = claims[:1] + chapters + claims[1:]
-    known = [chapter.name for chapter in chapters]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{folder} has no results of {name!r}, only of {' '.join(known) or 'nothing'}")
-    if not chapters:
-        raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
-    return [chapter for chapter in chapters if chapter.name in names or not names]
+    return claims[:1] + chapters + claims[1:]
 
 
 def markdown(chapters: Sequence[Chapter]) -> str:
     """The report as Markdown."""
-    sections = []
-    for each in chapters:
-        source = f" ({escaped(each.source)})" if each.source else ""
-        sections.append(f"\n## {escaped(each.title)}{source}\n\n{body(each)}")
-    return "# Results\n" + "".join(sections)
+    return "# Results\n" + "".join(f"\n## {escaped(each.title)}\n\n{body(each)}" for each in chapters)
 
 
 def body(chapter: Chapter) -> str:
@@ -385,14 +346,11 @@ def body(chapter: Chapter) -> str:
 
 
 def part_in_markdown(part: Part) -> str:
-    blocks = [f"**{escaped(part.title)}**\n"] if part.title else []
-    for grid in part.grids:
-        rows = [[code(cell) if head == "options" else escaped(cell) for head, cell in zip(grid.heads, row)]
-                for row in grid.rows]  # fmt: skip
-        blocks.append(markdown_table(list(map(escaped, grid.heads)), rows))
-    if part.notes:
-        blocks.append("".join(f"{filled(f'- {sentence}', indent='  ')}\n" for sentence in part.notes))
-    return "\n".join(blocks)
+    title = f"**{escaped(part.title)}**\n\n" if part.title else ""
+    rows = [[code(cell) if head == "options" else escaped(cell) for head, cell in zip(part.heads, row)]
+            for row in part.rows]  # fmt: skip
+    notes = "".join(f"{filled(f'- {sentence}', indent='  ')}\n" for sentence in part.notes)
+    return title + markdown_table(list(map(escaped, part.heads)), rows) + (f"\n{notes}" if notes else "")
 
 
 def filled(text: str, indent: str = "") -> str:
@@ -404,17 +362,13 @@ def code(options: str) -> str:
     return f"`{options}`".replace("|", r"\|") if options else ""
 
 
-def put_into(text: str, chapters: Sequence[Chapter]) -> Tuple[str, List[str]]:
-    """The text with each chapter between its lines ``<!-- NAME -->`` and ``<!-- /NAME -->``; and the names of those
-    that it has no such lines for."""
-    unmarked = []
+def put_into(text: str, chapters: Sequence[Chapter]) -> str:
+    """The text with each chapter between its lines ``<!-- NAME -->`` and ``<!-- /NAME -->``, where it has these."""
     for each in chapters:
         content = body(each)
-        begin, end = f"<!-- {each.name} -->", f"<!-- /{each.name} -->"
-        marked = re.compile(rf"^({begin}\s*?\n).*?^({end}\s*?)$", flags=re.M | re.S)
-        text, count = marked.subn(lambda match, content=content: match[1] + content + match[2], text)
-        unmarked += [] if count else [each.name]
-    return text, unmarked
+        marked = re.compile(rf"^(<!-- {each.name} -->\s*?\n).*?^(<!-- /{each.name} -->\s*?)$", flags=re.M | re.S)
+        text = marked.sub(lambda match, content=content: match[1] + content + match[2], text)
+    return text
 
 
 def html(chapters: Sequence[Chapter]) -> str:
@@ -425,30 +379,22 @@ def html(chapters: Sequence[Chapter]) -> str:
 
 
 def main() -> None:
-    parser = CommandParser(prog="report.sh", description="Tables as Markdown and as an HTML page.")
-    default = tables.RESULTS
-    parser.add_argument("--results", type=Path, default=default, help="folder of TABLE.json (default: %(default)s)")
-    parser.add_argument("--publish", action="store_true", help="the results of this repository, and their report")
-    parser.add_argument("--tables", nargs="+", default=[], metavar="TABLE", help="default: all that have results")
-    parser.add_argument("--into", type=Path, metavar="FILE", help="a Markdown file; puts TABLE between its lines "
-                        "<!-- TABLE --> and <!-- /TABLE -->")  # fmt: skip
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="the first page's plot, as SVG")
+    parser = CommandParser(prog="report.sh", add_help=False)
+    parser.add_argument("--results", type=Path, default=tables.RESULTS)
+    parser.add_argument("--publish", action="store_const", dest="results", const=tables.ROOT / "results")
+    parser.add_argument("--into", type=Path)
+    parser.add_argument("--figure", type=Path)
     args = parser.parse_args()
-    unmarked: List[str] = []
     with one_line_errors():
-        if args.publish:
-            args.results = tables.ROOT / "results"
-        chapters = load_chapters(args.results, args.tables)
-        written = {args.results / "report.md": markdown(chapters), args.results / "report.html": html(chapters)}
-        if args.into is not None:
-            written[args.into], unmarked = put_into(args.into.read_text(encoding="utf-8"), chapters)
-        if args.figure is not None:
-            written[args.figure] = next(chapter.plot for chapter in chapters if chapter.plot)
-        for path, text in written.items():
-            write_text(path, text)
-            print(path)
-    if unmarked:
-        print(f"{args.into} has no lines <!-- NAME --> and <!-- /NAME --> for {', '.join(unmarked)}")
+        chapters = load_chapters(args.results)
+    written = {args.results / "report.md": markdown(chapters), args.results / "report.html": html(chapters)}
+    if args.into is not None:
+        written[args.into] = put_into(args.into.read_text(encoding="utf-8"), chapters)
+    if args.figure is not None:
+        written[args.figure] = chapters[0].plot
+    for path, text in written.items():
+        write_text(path, text)
+        print(path)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def options(settings: Dict) -> str:
 
 def frame(records: Sequence[Record]) -> pandas.DataFrame:
     """A line a figure: ``name`` (of its row), ``corpus``, ``data``, ``profile``, ``seed``, ``options``, ``split``,
-    ``metric`` and ``value``, the ``parts`` of that split (None if not known) and the ``record``.
+    ``metric`` and ``value``, the ``record``, the ``parts`` of that split and the ``difference`` from another model's
+    figure (None if not known).
 
     Runs of one row with other settings than its first have a name of their own, and so have other data of one name.
     """
@@ -60,7 +61,7 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
         shared.update({name: run[name] for name in ("corpus", "profile", "seed")})
         trained = {"split": "train", "metric": "ppl", "value": made.get("train_ppl")}
         for metric in record["metrics"] + [trained] * bool(made.get("train_ppl")):
-            values = {name: metric[name] for name in ("split", "metric", "value")}
+            values = {name: metric.get(name) for name in ("split", "metric", "value", "difference")}
             lines.append({**shared, **values, "parts": record.get("parts", {}).get(metric["split"])})
     figures = pandas.DataFrame(lines)
     if lines:
@@ -111,8 +112,9 @@ def differences(table: Table, figures: pandas.DataFrame, spreads: Dict[Tuple, st
 
     Returns:
         A line a comparison, with further columns: ``adjusted``, Holm's p over a profile's comparisons with that base in
-        the table's split, ``equivalent``, Holm's p of the equivalence test with the table's reference over the rows
-        that aren't bases, and the ``deviation`` of seeds with its degrees of freedom (``seeds``).
+        the table's split, and their number, ``family``; ``equivalent``, Holm's p of the equivalence test with the
+        table's reference over the rows that aren't bases; the ``deviation`` of seeds and its degrees of freedom,
+        ``seeds``.
     """
     columns = []
     for place, rows in logarithms(figures).groupby(COLUMN, sort=False):
@@ -133,5 +135,6 @@ def differences(table: Table, figures: pandas.DataFrame, spreads: Dict[Tuple, st
         return pandas.DataFrame(columns=[*COLUMN, "base", "name", *numbers])
     result = pandas.concat(columns, ignore_index=True)
     main = (result.split == table.split) | ~result.split.isin(SPLITS)  # SimLex-999 is of no split of the text
-    result["adjusted"] = result.p.where(main).groupby([result.profile, result.base]).transform(statistics.holm)
+    families = result.p.where(main).groupby([result.profile, result.base])
+    result["adjusted"], result["family"] = families.transform(statistics.holm), families.transform("count")
     return result

@@ -3,7 +3,6 @@
 ``python -m fairseq_kernels.experiments.run`` is one run of a table, as the Snakefile starts it.
 """
 
-import dataclasses
 import datetime
 import fcntl
 import functools
@@ -85,16 +84,6 @@ class Run:
     user_dir: str = USER_DIR
     unigram: bool = False
     measures: Sequence[str] = ()
-
-    @classmethod
-    def read(cls, text: str) -> "Run":
-        """The run of what :meth:`written` returns."""
-        values = json.loads(text)
-        return cls(**{**values, "corpus": Corpus.at(Path(values["corpus"])), "root": Path(values["root"])})
-
-    def written(self) -> str:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return json.dumps({**values, "corpus": self.corpus.folder}, default=str)
 
     @property
     def label(self) -> str:
@@ -311,7 +300,7 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
         *("--sample-break-mode", "none", "--tokens-per-sample", str(length), "--batch-size", "32"),
         *(*SHARED, *device(), *further),
     ]
-    blocks: Dict[int, List] = {}
+    blocks: Dict[int, Tuple] = {}
 
     class Scorer(SequenceScorer):
         """Keeps what eval_lm adds up."""
@@ -319,24 +308,18 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
         def generate(self, models, sample, **kwargs):
             hypotheses = super().generate(models, sample, **kwargs)
             for block, [best] in zip(sample["id"].tolist(), hypotheses):
-                ends = (best["tokens"] == self.eos).tolist()
-                blocks[block] = list(zip(ends, best["positional_scores"].double().tolist()))
+                blocks[block] = best["tokens"].cpu() == self.eos, best["positional_scores"].cpu().double()
             return hypotheses
 
     eval_lm.SequenceScorer = Scorer
     result = call(eval_lm.main, options.get_eval_lm_parser(), arguments, Path(f"{place}.log"))
-    lines, tokens, nats = [], 0, 0.0
-    for end, log_p in (word for block in sorted(blocks) for word in blocks[block]):
-        tokens, nats = tokens + 1, nats - log_p
-        if end:
-            lines.append([tokens, round(nats, 3)])
-            tokens, nats = 0, 0.0
-    lines += [[tokens, round(nats, 3)]] * bool(tokens)
+    ends, log_p = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
+    lines = log_p.tensor_split(ends.nonzero().flatten() + 1)
     text = data_utils.load_indexed_dataset(str(corpus.binarised / split))
-    read, value = sum(tokens for tokens, _ in lines), round(float(result["perplexity"]), 4)
-    if read != text.sizes.sum():  # fairseq leaves out blocks that are too long
-        raise Failed(f"{read:,} of {text.sizes.sum():,} words of {split} were evaluated; leave out such options")
-    return [{"split": split, "metric": "ppl", "value": value, "tokens": read}], lines
+    if len(log_p) != text.sizes.sum():  # fairseq leaves out blocks that are too long
+        raise Failed(f"{len(log_p):,} of {text.sizes.sum():,} words of {split} were evaluated; leave out such options")
+    figure = {"split": split, "metric": "ppl", "value": round(float(result["perplexity"]), 4), "tokens": len(log_p)}
+    return [figure], [[len(line), round(-float(line.sum()), 3)] for line in lines if len(line)]
 
 
 def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
@@ -374,7 +357,9 @@ EVALUATIONS = {"lm": perplexity, "mt": bleu}
 
 def main() -> None:
     log_as_fairseq(logging.WARNING)
-    run = Run.read(sys.argv[1])
+    values = json.loads(sys.argv[1])
+    places = {"corpus": Corpus.at(Path(values["corpus"]["folder"])), "root": Path(values["root"])}
+    run = Run(**{**values, **places})
     try:
         import_user_dir(run.user_dir)
         run.folder.mkdir(parents=True, exist_ok=True)

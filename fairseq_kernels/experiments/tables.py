@@ -57,6 +57,8 @@ class Table:
         reference: a row that others are compared with, too.
         margin: of the equivalence test with the reference, in percent of perplexity.
         factors: two names of an analysis of variance over rows such as ``lin,start=1,rate=4``.
+        of: another table, whose trained models are measured: its rows are this one's.
+        heads: of such measures, a column's head by metric.
         name: the file's.
     """
 
@@ -72,6 +74,8 @@ class Table:
     reference: str = ""
     margin: float = 0.0
     factors: List[str] = field(default_factory=list)
+    of: str = ""
+    heads: Dict[str, str] = field(default_factory=dict)
     name: str = ""
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
@@ -114,7 +118,8 @@ def load_table(name: str) -> Table:
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(TABLES / f"{name}.yaml")))
-    return dataclasses.replace(table, name=name, rows=table.rows or rows_of(table.grid, table.options))
+    rows = load_table(table.of).rows if table.of else table.rows or rows_of(table.grid, table.options)
+    return dataclasses.replace(table, name=name, rows=rows)
 
 
 IDENTITY = ("row", "corpus", "profile", "seed", "settings", "baseline")  # the last in table4.json

@@ -193,7 +193,7 @@ def checkpoints(lin_lm, mixture_lm):
 
 
 def test_differences(lm_data, checkpoints):
-    metrics, sentences, details = compare(lm_data, checkpoints)
+    metrics, sentences = compare(lm_data, checkpoints)
     lin, mix, again = ({metric["metric"].removeprefix("cluster_"): metric for metric in metrics[name]}
                        for name in ("lin", "mix", "again"))  # fmt: skip
     assert set(mix) - set(lin) == {"gain_beyond_random"} and not any("difference" in metric for metric in lin.values())
@@ -216,6 +216,7 @@ def test_differences(lm_data, checkpoints):
     assert again["gain_beyond_random"]["value"] == 0 and not again["gain_beyond_random"]["difference"]["excludes_0"]
     better, worse = (int(number) for number in re.findall(r"wrong: (\d+) times", sentences["mix"])[::-1])
     difference = mix["accuracy"]["difference"]["mean"]
+    details = metrics["mix"][0]["details"]
     assert (better - worse) / details["positions"] == pytest.approx(difference) and better + worse > 0
     assert details["clusters"] == 3 and set(sentences) == {"mix", "again"}
     assert "- " + ", ".join(reading.dictionary[word] for word in close[0]) in sentences["mix"].splitlines()

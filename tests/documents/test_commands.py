@@ -111,8 +111,7 @@ def planned(folder, line, monkeypatch):
         name = f"search_{arguments.pop(arguments.index('--kernel') + 1)}"
         arguments.remove("--kernel")
     argv = arguments if name == "table" else [name, *arguments]
-    table = load_table("table3" if argv[0] in ("table4", "linear_weight") else argv[0])
-    assert cli.planned(table, cli.parse(argv))
+    assert cli.planned(load_table(argv[0]), cli.parse(argv))
 
 
 @pytest.mark.parametrize("document, line", commands(), ids=lambda value: value[:60].replace("/", "_"))

@@ -151,7 +151,7 @@ def test_what_mixtures_do(finished, corpus):
     shares = {metric["metric"]: metric["value"] for metric in weight["metrics"]}
     assert 0.5 < shares["mean"] < 1 and shares["at word 0"] != shares["at word 1"]  # three of four components
     [sentences] = (folder / "results" / "table4").glob("toy/cpu/mix2-*/seed1.md")
-    assert "mix2 right, lin wrong" in sentences.read_text()
+    assert "mix2 of seed 1 right, lin of seed 1 wrong" in sentences.read_text()
 
 
 def test_a_home_that_cant_be_written(corpus, tmp_path):
