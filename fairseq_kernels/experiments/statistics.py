@@ -15,6 +15,7 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 SAMPLES = 1000  # of the bootstrap
+PARTS = 10  # of a text at least for a bootstrap
 FEW = 6  # degrees of freedom below which a size takes the deviation of all sizes of its corpus
 
 
@@ -119,14 +120,13 @@ def comparison(row: pandas.DataFrame, base: pandas.DataFrame, spread: Spread, te
         seeds, freedom = spread.blocked**2 * 2 / len(row), spread.blocked_freedom
     else:
         seeds, freedom = spread.deviation**2 * (1 / len(row) + 1 / len(base)), spread.freedom
-    lengths = {None if parts is None else len(parts) for parts in [*row.parts, *base.parts]}
-    sampled = text is not None and len(lengths) == 1 and None not in lengths
-    texts, others = 0.0, 1
+    number, *others = {0 if parts is None else len(parts) for parts in [*row.parts, *base.parts]}
+    sampled = text is not None and not others and number >= PARTS
+    texts = 0.0
     if sampled:
         texts = (resampled(row.parts, text) - resampled(base.parts, text)).var(ddof=1)
-        others = max(1, lengths.pop() - 1)
         seeds, freedom = (0.0, 1) if math.isnan(seeds) else (seeds, freedom)  # one seed each: the text alone
-    squares = seeds**2 / max(1, freedom) + texts**2 / others
+    squares = seeds**2 / max(1, freedom) + texts**2 / max(1, number - 1)
     return difference, math.sqrt(seeds + texts), (seeds + texts) ** 2 / squares if squares else math.nan, sampled
 
 

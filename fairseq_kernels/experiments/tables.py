@@ -63,7 +63,7 @@ class Table:
     """
 
     title: str = MISSING
-    source: str = MISSING
+    source: str = ""
     rows: List[Row] = field(default_factory=list)
     grid: Dict[str, List[Any]] = field(default_factory=dict)
     options: str = ""

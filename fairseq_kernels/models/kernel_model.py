@@ -59,8 +59,8 @@ class KernelModel:
                 self.warned = True
                 logger.warning(
                     "the criterion is one of fairseq's, which takes log-probabilities alone: no memory is saved, no "
-                    "mixture weights (pi) are logged, no senses move, and the loss isn't the output layer's own; give "
-                    "--criterion output_layer_loss"
+                    "mixture weights (pi) are logged and no senses move; give --criterion output_layer_loss, or the output "
+                    "layer's own (python -m fairseq_kernels --criterion LAYER)"
                 )
             output = super().forward(*args, **kwargs)
             self.refuse_nan(output[0][..., 0])  # one NaN in a token's scores makes all of its log-probabilities NaN

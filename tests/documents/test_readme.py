@@ -10,7 +10,7 @@ import torch
 from fairseq_commands import USER_DIR
 
 import fairseq_kernels
-from fairseq_kernels.experiments import report
+from fairseq_kernels.experiments import report, tables
 
 ROOT = USER_DIR.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +29,14 @@ def test_before_and_after():
     exec("mixture =" + mixture, names)
     torch.testing.assert_close(names["log_probabilities"].exp().sum(-1), torch.ones(4, 35))
     assert names["loss"].isfinite()
+
+
+def test_own_table(tmp_path, monkeypatch):
+    """The table in README is one."""
+    [text] = re.findall(r"```\n(title: .*?)```", README, re.S)
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.setattr(tables, "TABLES", tmp_path)
+    assert [row.name for row in tables.load_table("mine").rows] == ["lin", "laplace"]
 
 
 def test_main_table():

@@ -125,6 +125,8 @@ def test_the_text_s_error_is_that_of_the_parts_mean():
     assert both.error == pytest.approx(math.hypot(row.error, 0.01 * math.sqrt(2)))
     other = measured({**parts, ("pol", 1): parts_of(lin[:100])}, lin=[4.0], pol=[4.1])
     assert not compare(other, "lin", Spread(0.01, 30), TEXTS["ppl"]).loc["pol"].text
+    few = measured({name: own[:9] for name, own in parts.items()}, lin=[4.0], pol=[4.1])  # too few for a bootstrap
+    assert math.isnan(compare(few, "lin", Spread(), TEXTS["ppl"]).loc["pol"].p)
 
 
 def test_intervals_cover_seeds_and_text():
