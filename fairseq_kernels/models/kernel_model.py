@@ -59,7 +59,7 @@ class KernelModel:
                 self.warned = True
                 logger.warning(
                     "the criterion is one of fairseq's, which takes log-probabilities alone: no memory is saved, no "
-                    "mixture weights (pi) are logged and no senses move; give --criterion output_layer_loss, or the output "
+                    "mixture weights (pi) are logged and no senses move; give --criterion output_layer_loss, or the "
                     "layer's own (python -m fairseq_kernels --criterion LAYER)"
                 )
             output = super().forward(*args, **kwargs)
