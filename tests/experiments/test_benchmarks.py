@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from itertools import product
 
 import pytest
 from fairseq_commands import USER_DIR
@@ -24,31 +25,33 @@ def run(tmp_path, command, *options):
 
 
 def test_limit(tmp_path):
-    record = run(tmp_path, "limit", "--only", "lin", "lin,mog", "--tokens", 500, "--words", 300, "--dim", 8)
-    assert [row["kernels"] for row in record["rows"]] == ["lin", "lin,mog"]
-    for row in record["rows"]:
-        assert row["ratio"] == pytest.approx(row["seconds"] / row["products"]) and row["products"] > 0
+    """A mixture's step against its products."""
+    rows = run(tmp_path, "limit", "--only", "lin", "lin,mog", "--tokens", 500, "--words", 300, "--dim", 8)["rows"]
+    assert [(row["group"], row["name"]) for row in rows] == list(product(["lin", "lin,mog"], ["products", "layer"]))
+    assert rows[3]["ratio"] == pytest.approx(rows[3]["seconds"] / rows[2]["seconds"], abs=1e-4)
 
 
 def test_layer(tmp_path):
-    """A row each with its steps, and the ratios of the pairs that were asked for."""
-    names = ["lin", "stock", "2xlin", "taylor", "taylor autograd", "mos 2"]
+    """A row each with its steps, and the ratio to the first one."""
+    names = ["lin", "stock", "2xlin untied", "taylor", "spherical autograd", "mos 2"]
     sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
-    record = run(tmp_path, "layer", "--only", *names, *sizes)
-    rows = {row["implementation"]: row for row in record["rows"]}
-    assert list(rows) == names and all(len(row["steps"]) == 2 for row in rows.values())
-    ratios = {(ratio["ours"], ratio["other"]): ratio["time_ratio"] for ratio in record["comparisons"]}
-    assert set(ratios) == {("lin", "stock"), ("taylor", "stock"), ("taylor", "taylor autograd")}
-    assert ratios["lin", "stock"] == pytest.approx(rows["lin"]["seconds"] / rows["stock"]["seconds"], rel=1e-2)
+    rows = run(tmp_path, "layer", "--only", *names, *sizes)["rows"]
+    assert [row["name"] for row in rows] == names and all(len(row["steps"]) == 2 for row in rows)
+    for row in rows:
+        assert row["seconds"] == min(row["steps"])
+        assert row["ratio"] == pytest.approx(row["seconds"] / rows[0]["seconds"], abs=1e-4)
 
 
 def test_training_and_scoring(tmp_path):
-    options = ("--rows", "stock", "2xlin", "--words", 100, "--batch-size", 2, "--length", 4, "--scoring", "--steps", 1)
-    rows = run(tmp_path, "training", *options, "--device", "cpu")["rows"]
-    kinds = ("training", "scoring")
-    assert [(row["row"], row["kind"]) for row in rows] == [(name, kind) for name in ("stock", "2xlin")
-                                                         for kind in kinds]  # fmt: skip
-    for row in rows:
-        first = next(other for other in rows if other["kind"] == row["kind"])
-        assert row["words_per_second"] == pytest.approx(8 / min(row["steps"]), rel=0.05, abs=0.5)
-        assert row["speed_ratio"] == pytest.approx(min(first["steps"]) / min(row["steps"]), rel=0.05)
+    options = ("--rows", "stock", "2xlin --lr 0.1", "--words", 100, "--batch-size", 2, "--length", 4, "--scoring")
+    rows = run(tmp_path, "training", *options, "--steps", 1, "--device", "cpu")["rows"]
+    groups = ["100 words", "100 words, scoring"]
+    assert [(row["group"], row["name"]) for row in rows] == list(product(groups, ["stock", "2xlin --lr 0.1"]))
+    assert all(row["tokens"] == 8 and row["ratio"] > 0 for row in rows)
+    assert rows[0]["ratio"] == rows[2]["ratio"] == 1
+
+
+def test_decoding(tmp_path, mt_data):
+    options = ("--kernels", "lin", "2xlin", "--sentences", 3, "--batch-size", 2, "--length", 4, "--beam", 2)
+    rows = run(tmp_path, "decoding", mt_data, *options, "--device", "cpu")["rows"]
+    assert [row["name"] for row in rows] == ["lin", "2xlin"] and rows[0]["tokens"] == 12
