@@ -130,8 +130,7 @@ class CommandParser(ArgumentParser):
         for option in (word.partition("=")[0] for word in self.given if word.startswith("--")):
             if difflib.get_close_matches(option, required, cutoff=0.8):  # argparse speaks of what is missing first
                 message = f"unrecognized arguments: {option}"
-        usage = f"; usage: {self.usage}" if self.usage and "arguments are required" in message else ""
-        self.exit(2, f"{self.prog}: error: {' '.join(nearest(self, message).split())}{usage}\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(nearest(self, message).split())}\n")
 
 
 def explain_interruptions() -> None:

@@ -131,12 +131,8 @@ def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Di
 def gain_beyond_random(close: Pair, random: Pair, lines: Tensor, seed: int) -> Dict:
     """How much less a model loses than the baseline, as a share of the latter's loss (negative log-likelihood): in
     close clusters, less the same in random ones, with its interval."""
-
-    def gains(own, baseline, own_random, baseline_random):
-        return own_random / baseline_random - own / baseline
-
     values = [answers.log_likelihood for answers in (*close, *random)]
-    return bootstrap(gains, values, lines, seed)
+    return bootstrap(lambda a, a_base, b, b_base: b / b_base - a / a_base, values, lines, seed)
 
 
 def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> str:

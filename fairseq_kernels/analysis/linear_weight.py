@@ -12,27 +12,26 @@ from ..output_layers import GeneralizedSoftmax
 from ..word_counts import word_counts
 from .reading import read
 
-CHUNK = 4096  # words whose weights are computed at a time
 LAST_POSITION = 20  # this one and all after it are one row
 
 
 @torch.no_grad()
-def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
-    """Total weight of the lin components, sum_k pi_k (Eq. 2) over k with kernel lin, before each word of a text.
+def linear_weight(data: Path, checkpoint: Path) -> List[Dict]:
+    """Total weight of the lin components, sum_k pi_k (Eq. 2) over k with kernel lin, before each word of the test text.
 
     ``</s>`` counts as a word. Frequency is by rank in the training data, in decades: the 10 most frequent words, those
     from 11 to 100, and so on.
 
     Returns:
-        Its ``mean``, the share of words where it is ``above 0.5``, and its mean ``at word N`` of the line, from 0, and
-        in each ``rank N-M``.
+        As a record has them, its ``mean``, the share of words where it is ``above 0.5``, and its mean ``at word N`` of
+        the line, from 0, and in each ``rank N-M``.
     """
-    reading = read(checkpoint, data, split)
+    reading = read(checkpoint, data)
     layer = reading.layer
     kernels = [kernel.name for kernel in layer.kernels] if isinstance(layer, GeneralizedSoftmax) else []
     if len(kernels) < 2 or "lin" not in kernels:
         raise mistake(f"{checkpoint} is no mixture with lin, as of --kernels lin,log")
-    weights = torch.cat([layer.mixture_weights(chunk) for chunk in reading.features.split(CHUNK)]).double()
+    weights = layer.mixture_weights(reading.features).double()
     total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
     groups = {f"at word {place}": reading.positions == place for place in range(LAST_POSITION)}
     groups[f"at word {LAST_POSITION}+"] = reading.positions >= LAST_POSITION
@@ -41,14 +40,11 @@ def linear_weight(data: Path, checkpoint: Path, split: str = "test") -> Dict:
     decades = [0, *(10**power for power in range(1, 1 + len(str(len(counts)))))]
     for start, end in zip(decades, decades[1:]):
         groups[f"rank {start + 1}-{end}"] = (ranks >= start) & (ranks < end)
-    means = {name: float(total[chosen].mean()) for name, chosen in groups.items() if chosen.any()}
-    return {"mean": float(total.mean()), "above 0.5": float((total > 0.5).double().mean()), **means}
+    values = {"mean": float(total.mean()), "above 0.5": float((total > 0.5).double().mean())}
+    values.update({name: float(total[chosen].mean()) for name, chosen in groups.items() if chosen.any()})
+    return [{"split": "test", "metric": name, "value": value} for name, value in values.items()]
 
 
 def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Dict]], Dict[str, str]]:
-    """The metrics of mixtures by their names, as records have them, and no sentences."""
-    weights = {name: linear_weight(data, checkpoint) for name, checkpoint in checkpoints.items()}
-    return {
-        name: [{"split": "test", "metric": metric, "value": value} for metric, value in values.items()]
-        for name, values in weights.items()
-    }, {}
+    """:func:`linear_weight` of mixtures by their names, and no sentences."""
+    return {name: linear_weight(data, checkpoint) for name, checkpoint in checkpoints.items()}, {}

@@ -39,27 +39,23 @@ def _measure(build, arguments, steps, threads, device):
     torch.manual_seed(1)
     step = build(**arguments)
     step()
-    above_start, seconds = memory_above_start(device), []
+    if device == "cpu":
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier steps freed counts when it is needed again
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        level = resident("VmRSS")
+    else:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        level = torch.cuda.memory_allocated()
+    seconds = []
     for _ in range(steps):
         start = time.perf_counter()
         step()
         if device != "cpu":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds, "mebibytes": above_start() / 2**20}
-
-
-def memory_above_start(device: str) -> Callable[[], float]:
-    """A function that says how many bytes the peak of memory since now is above the level of now."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        level = torch.cuda.memory_allocated()
-        return lambda: torch.cuda.max_memory_allocated() - level
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier steps freed counts when it is needed again
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    level = resident("VmRSS")
-    return lambda: resident("VmHWM") - level
+    peak = resident("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated()
+    return {"seconds": seconds, "mebibytes": (peak - level) / 2**20}
 
 
 def resident(field: str) -> int:
@@ -69,11 +65,10 @@ def resident(field: str) -> int:
 
 
 def processor() -> str:
-    """The CPU's name."""
-    with suppress(OSError):
-        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        return names[0] if names else platform.machine()
-    return platform.processor()
+    """The CPU's name where Linux tells it, else its kind."""
+    told = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", told.read_text()) if told.exists() else []
+    return names[0] if names else platform.machine()
 
 
 def commit() -> Optional[str]:

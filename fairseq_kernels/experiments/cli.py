@@ -25,9 +25,9 @@ from ..logs import log_as_fairseq
 from ..whole_files import write_json
 from . import grid, mixtures
 from .corpus import Corpus
-from .profiles import check_options, import_user_dir, profiles, settings_of
+from .profiles import check_options, import_user_dir, profiles
 from .run import EVALUATIONS, USER_DIR, Failed, Run, train, training
-from .tables import RESULTS, ROOT, Table, load_table, publish
+from .tables import RESULTS, ROOT, Table, load_table, publish, settings_of
 
 OWN = ("seed", "save_dir", "user_dir", "kernels", "output_layer", "stock")  # of a table's rows, not after --
 
@@ -41,7 +41,6 @@ def default_profile() -> str:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(prog=f"{argv[0]}.sh", add_help=False)
-    parser.usage = f"bash scripts/table.sh {argv[0]} DATA... [options] (--help tells more)"
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}), default=default_profile())
     parser.add_argument("--rows", nargs="+", action="extend", default=[])
@@ -163,7 +162,6 @@ def table_command(name: str, *words: str) -> None:
 def train_command(kind: str, *words: str) -> None:
     """``scripts/train_lm.sh`` and ``train_mt.sh``."""
     parser = CommandParser(prog=f"train_{kind}.sh", add_help=False)
-    parser.usage = f"bash scripts/train_{kind}.sh DATA --save-dir DIR [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
     parser.add_argument("--save-dir", type=Path, required=True)
@@ -187,7 +185,6 @@ def train_command(kind: str, *words: str) -> None:
 def evaluate_command(kind: str, *words: str) -> None:
     """``scripts/evaluate_lm.sh`` and ``evaluate_mt.sh``."""
     parser = CommandParser(prog=f"evaluate_{kind}.sh", add_help=False)
-    parser.usage = f"bash scripts/evaluate_{kind}.sh DATA CHECKPOINT [options] (--help tells more)"
     parser.add_argument("data", type=Path)
     parser.add_argument("checkpoint")  # several are an ensemble
     parser.add_argument("--gen-subset", default="test")

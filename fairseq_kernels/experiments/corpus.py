@@ -56,8 +56,8 @@ class Corpus:
         for index in self.binarised.glob("*.idx"):
             language = index.name.split(".")[2:-1]  # of train.de-en.de.idx; none of train.idx
             check(index, Dictionary.load(str(self.binarised / ".".join(["dict", *language, "txt"]))))
-        if self.kind == "mt" and not self.reference("test").is_file():
-            raise ValueError(f"no reference {self.reference('test')}; prepare the corpus with a test set")
+        if self.kind == "mt":
+            self.reference("test")
 
     @property
     def target(self) -> str:
@@ -65,16 +65,21 @@ class Corpus:
         return data_utils.infer_language_pair(str(self.binarised))[1]
 
     def reference(self, split: str) -> Path:
-        """The translations of a split as raw text."""
-        return self.folder / f"{split}.ref.{self.target}"
+        """The translations of a split as raw text.
+
+        Raises:
+            ValueError: there are none.
+        """
+        path = self.folder / f"{split}.ref.{self.target}"
+        if not path.is_file():
+            raise ValueError(f"no reference {path}; prepare the corpus with a {split} set")
+        return path
 
     def parts(self, split: str, lines: Sequence[Sequence[float]]) -> List[List[float]]:
         """Sums of what stands for each line, over conversations where ``SPLIT.parts`` has the number of lines of each,
         else over blocks of 50 lines."""
-        sizes = [BLOCK] * -(-len(lines) // BLOCK)
-        for path in (self.binarised / f"{split}.parts", self.folder / f"{split}.parts"):
-            if path.is_file():
-                sizes = [int(number) for number in path.read_text().split()]
+        path = self.folder / f"{split}.parts"
+        sizes = map(int, path.read_text().split()) if path.is_file() else [BLOCK] * -(-len(lines) // BLOCK)
         remaining = iter(lines)
         parts = (list(itertools.islice(remaining, size)) for size in sizes)
         return [[round(sum(column), 3) for column in zip(*part)] for part in parts if part]

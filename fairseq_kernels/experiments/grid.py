@@ -8,9 +8,8 @@ import yaml
 
 from ..whole_files import write_text
 from .corpus import Corpus
-from .profiles import Settings, settings_of
 from .run import Run
-from .tables import ROOT, Row
+from .tables import ROOT, Row, Settings
 
 SEARCHED = ROOT / "configs" / "searched.yaml"
 HEAD = "# The best points of scripts/grid_search.sh, which writes this file, by CORPUS/PROFILE/KERNELS.\n"
@@ -52,7 +51,7 @@ def row_options(row: Row, corpus: Corpus, profile: str, searched: Path) -> Setti
         raise LookupError(f"it is for {row.kind} alone")
     if row.profile_options and profile not in row.profile_options:
         raise LookupError(f"it has no size for --profile {profile}")
-    options = settings_of(row.words(profile))
+    options = row.settings(profile)
     if row.searched:
         name, found = f"{corpus.name}/{profile}/{row.searched}", load_searched(searched)
         if name not in found:

@@ -17,10 +17,10 @@ ANALYSES = {"table4": disambiguation.compare, "linear_weight": linear_weight.com
 
 def chosen(name: str, runs: Sequence[Run]) -> List[Run]:
     """The models: mixtures, and for Table 4 lin, of which further seeds are the control."""
-    first, own = runs[0].seed, [run for run in runs if run.row != BASELINE]
+    runs = [run for run in runs if run.corpus.kind == "lm"]
     if name == "table4":
-        own = [run for run in runs if run.row == BASELINE] + [run for run in own if run.seed == first]
-    return [run for run in own if run.corpus.kind == "lm"]
+        return [run for run in runs if run.row == BASELINE or run.seed == runs[0].seed]
+    return [run for run in runs if run.row != BASELINE]
 
 
 def analyse(table: Table, runs: Sequence[Run], folder: Path) -> None:

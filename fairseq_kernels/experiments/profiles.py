@@ -1,18 +1,15 @@
 """A training's settings: those of a profile ``configs/{lm,mt}/PROFILE.yaml``, which fairseq-hydra-train reads too, and
 the options given beside it. Settings are a dict by fairseq's names until fairseq's arguments are made of them."""
 
-import re
 from argparse import Namespace
-from typing import Dict, List, Sequence, Union
+from typing import List, Sequence
 
 from fairseq import options, utils
 from omegaconf import OmegaConf
 
 from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
 from ..output_layers.table import ANY_LAYER, LAYERS
-from .tables import ROOT
-
-Settings = Dict[str, Union[str, bool, List[str]]]  # a flag is True
+from .tables import ROOT, Settings
 
 # a group's _name as fairseq-train's option
 NAMES = {"task": "task", "model": "arch", "criterion": "criterion", "optimizer": "optimizer"}
@@ -24,45 +21,9 @@ STOCK_CRITERIONS = {"lm": "cross_entropy", "mt": "label_smoothed_cross_entropy"}
 TAKE_BOOLEANS = ("update_epoch_batch_itr", "output_bias")  # settings that take true or false on the command line
 
 
-def settings_of(words: Sequence[str]) -> Settings:
-    """Options as they are typed, ``--lr 0.1 --stock``, as settings, ``{"lr": "0.1", "stock": True}``; the last of an
-    option counts.
-
-    Raises:
-        ValueError: a word belongs to no option.
-    """
-    settings: Dict[str, List[str]] = {}
-    name = None
-    for word in words:
-        if re.match(r"--?[a-zA-Z]", word):
-            option, equals, value = word.partition("=")
-            name = option.removeprefix("--").replace("-", "_") if option.startswith("--") else option
-            settings.pop(name, None)  # the last one stands where it was given
-            settings[name] = [value] if equals else []
-        elif name is None:
-            raise ValueError(f"{word!r} is no option; options begin with --")
-        else:
-            settings[name].append(word)
-    return {name: values[0] if len(values) == 1 else values or True for name, values in settings.items()}
-
-
-def words_of(settings: Settings) -> List[str]:
-    """The options of a command line."""
-    words = []
-    for name, value in settings.items():
-        words.append(name if name.startswith("-") else "--" + name.replace("_", "-"))
-        words += [] if value is True else value if isinstance(value, list) else [str(value)]
-    return words
-
-
 def profiles(kind: str) -> List[str]:
     """The names of all profiles for ``lm`` or ``mt``."""
     return sorted(path.stem for path in (ROOT / "configs" / kind).glob("*.yaml"))
-
-
-def load_profile(kind: str, name: str) -> Dict[str, Dict]:
-    """Settings by hydra group."""
-    return OmegaConf.to_container(OmegaConf.load(ROOT / "configs" / kind / f"{name}.yaml"))
 
 
 def training_settings(kind: str, profile: str, options: Settings) -> Settings:
@@ -76,7 +37,7 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
             and the profile's ``output_bias`` alone; another ``lr_scheduler`` comes without the profile's settings of
             its own, and without its ``stop_min_lr``.
     """
-    groups = load_profile(kind, profile)
+    groups = OmegaConf.to_container(OmegaConf.load(ROOT / "configs" / kind / f"{profile}.yaml"))
     model, criterion, layer = groups["model"], groups["criterion"], options.get("output_layer", "kernels")
     if "stock" in options:
         options = {name: value for name, value in options.items() if name != "stock"}

@@ -97,9 +97,8 @@ def load_results(folder: Path) -> Results:
 
 def chapter(table: tables.Table, figures: pandas.DataFrame, compared: pandas.DataFrame) -> Chapter:
     """Parts for each profile and corpus, language models first."""
-    shown = figures[figures.split != "train"]
-    place = shown.metric.map(lambda metric: [*METRICS, metric].index(metric))
-    order = place.groupby([shown.profile, shown.corpus]).min().reset_index().sort_values(["profile", "metric"])
+    translated = figures.groupby(["profile", "corpus"]).metric.agg(lambda metrics: "bleu" in set(metrics))
+    order = translated.reset_index().sort_values(["profile", "metric"])
     parts: List[Part] = []
     for profile, corpus in zip(order.profile, order.corpus):
         here, there = (at(each, profile=profile, corpus=corpus) for each in (figures, compared))
@@ -166,13 +165,10 @@ def origin(records: Iterable[Dict]) -> Dict[str, str]:
     """How a row was made, seed by seed."""
     lines: Dict[str, str] = {}
     for record in records:
-        run, made = record["run"], record["made"]
-        machine, versions = made.get("machine", {}), made.get("versions", {})
+        made = record["made"]
         lines.setdefault("command", shlex.join(made["argv"]))
-        lines[f"seed {run['seed']}"] = (
-            f"commit {made.get('commit')}, {made.get('date')}; {', '.join(map(' '.join, versions.items()))}; "
-            f"{machine.get('processor')}, threads {machine.get('threads')}, GPU {machine.get('gpu') or 'none'}"
-        )
+        known = {"commit": made["commit"], "date": made["date"], **made["versions"], **made["machine"]}
+        lines[f"seed {record['run']['seed']}"] = ", ".join(f"{name} {value}" for name, value in known.items())
     return lines
 
 
@@ -289,15 +285,15 @@ def verdicts(folder: Path, results: Results) -> List[Chapter]:
 
 def judged(claim: Dict, results: Results) -> List[str]:
     """A claim's line: the claim, verdicts, reason, number of rows and seeds with corpora and sizes, evidence, paper."""
-    places: Dict[str, List[str]] = {}
-    sizes, seeds = [], []
-    for place, text, size, count in (evidence(row, results) for row in claim.get("rows", [])):
-        places.setdefault(place, []).append(text)
-        sizes, seeds = unique([*sizes, size]), [*seeds, count]
-    here = " ".join([claim["evidence"], *(f"{place}: {'; '.join(those)}." for place, those in places.items())])
-    span = "-".join(unique((str(min(seeds)), str(max(seeds))))) if seeds else ""
-    rests = f"{len(seeds)} rows, {span} seed{'s' if max(seeds) > 1 else ''} each: {', '.join(sizes)}" if seeds else ""
-    paper = f"{claim['paper']} ({claim['source']})"
+    rows = [evidence(row, results) for row in claim.get("rows", [])]
+    known = pandas.DataFrame(rows, columns=["place", "figures", "size", "seeds"])
+    places = known.groupby("place", sort=False).figures.agg("; ".join)
+    here = " ".join([claim["evidence"], *(f"{place}: {texts}." for place, texts in places.items())])
+    rests, paper = "", f"{claim['paper']} ({claim['source']})"
+    if rows:
+        span = "-".join(unique([str(known.seeds.min()), str(known.seeds.max())]))
+        plural = "s" if known.seeds.max() > 1 else ""
+        rests = f"{len(rows)} rows, {span} seed{plural} each: {', '.join(unique(known['size']))}"
     return [claim["claim"], claim["verdict"], claim.get("tuned", ""), claim["reason"], rests, here, paper]
 
 
@@ -313,8 +309,7 @@ def evidence(row: str, results: Results) -> Tuple[str, str, str, int]:
     about, values, shown = METRICS.get(metric, Metric(metric)), logarithms(at(every, split=split)).value, []
     for line in at(compared, split=split).itertuples():
         whose = f" from {line.base}" if line.base == table.reference else ""
-        unsure = ", not tested" if math.isnan(line.adjusted) else ", not significant"
-        sure = "" if line.adjusted < LEVEL else unsure
+        sure = "" if line.adjusted < LEVEL else ", not significant" if line.adjusted >= LEVEL else ", not tested"
         shown.append(f"{interval(about, line.difference, line.low, line.high)}{whose}{sure}")
     mean = math.exp(values.mean()) if about.relative else values.mean()
     place = f"{name} ({corpus}, {profile}, {about.label}{'' if split == 'test' else f' ({split})'})"

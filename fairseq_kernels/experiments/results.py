@@ -12,7 +12,7 @@ import numpy
 import pandas
 
 from . import statistics
-from .tables import Table
+from .tables import Table, words_of
 
 Record = Dict[str, Dict]
 BASELINES = ("lin", "softmax", "log-softmax")  # what rows are compared with; without these, the table's first
@@ -41,12 +41,6 @@ METRICS = {  # in the columns' order
 SPLITS = ("test", "valid", "train")  # in the columns' order
 
 
-def options(settings: Dict) -> str:
-    """``--kernels lin --stock`` of ``{"kernels": "lin", "stock": True}``."""
-    names = {name: "--" + name.replace("_", "-") for name in settings}
-    return " ".join(names[name] if value is True else f"{names[name]} {value}" for name, value in settings.items())
-
-
 def frame(records: Sequence[Record]) -> pandas.DataFrame:
     """A line a figure: ``name`` (of its row), ``corpus``, ``data``, ``profile``, ``seed``, ``options``, ``split``,
     ``metric`` and ``value``, the ``record``, the ``parts`` of that split and the ``difference`` from another model's
@@ -57,8 +51,9 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
     lines = []
     for record in records:
         run, made = record["run"], record["made"]
-        shared = {"name": run["row"], "options": options(run["settings"]), "data": made.get("data"), "record": record}
-        shared.update({name: run[name] for name in ("corpus", "profile", "seed")})
+        shared = {name: run[name] for name in ("corpus", "profile", "seed")}
+        options = " ".join(words_of(run["settings"]))
+        shared.update(name=run["row"], options=options, data=made.get("data"), record=record)
         trained = {"split": "train", "metric": "ppl", "value": made.get("train_ppl")}
         for metric in record["metrics"] + [trained] * bool(made.get("train_ppl")):
             values = {name: metric.get(name) for name in ("split", "metric", "value", "difference")}
@@ -102,7 +97,7 @@ def spread_of_seeds(figures: pandas.DataFrame) -> Dict[Tuple, statistics.Spread]
 def baselines(table: Table, names: Iterable[str]) -> List[str]:
     """The rows that those of these names are compared with: plain lin or its like, and the table's reference."""
     names = list(names)
-    candidates = (*BASELINES, table.rows[0].name) if table.compared else ()
+    candidates = (*BASELINES, table.rows[0].name) if table.split == "test" else ()
     plain = next((name for name in candidates if name in names), "")
     return [name for name in dict.fromkeys((plain, table.reference)) if name in names]
 

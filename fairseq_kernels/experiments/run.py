@@ -40,7 +40,8 @@ from ..output_layers import GeneralizedSoftmax
 from ..whole_files import write_json
 from ..word_counts import unigram_perplexities
 from .corpus import Corpus
-from .profiles import Settings, import_user_dir, settings_of, training_settings, words_of
+from .profiles import import_user_dir, training_settings
+from .tables import Settings, settings_of, words_of
 
 USER_DIR = str(Path(__file__).resolve().parents[1])
 SECONDS = 5.0  # between two lines of progress
@@ -105,9 +106,8 @@ class Run:
         """``CORPUS/PROFILE/ROW-key/seedN``; that of another table's row where it has the same settings."""
         corpus, row = (re.sub(r"[^\w=.,+-]+", "_", name)[:100] for name in (self.corpus.name, self.row))
         rows = self.root / corpus / self.profile
-        own = rows / f"{row}-{self.key}"
         same = sorted(rows.glob(f"*-{self.key}"))
-        return (same[0] if same and not own.exists() else own) / f"seed{self.seed}"
+        return (same[0] if same else rows / f"{row}-{self.key}") / f"seed{self.seed}"
 
     @property
     def best(self) -> Path:
@@ -326,13 +326,8 @@ def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Seq
     """BLEU of one decoding with beam 5 by a translation model, or by an ensemble separated by ``:``. It is fairseq's
     tokenised BLEU4, comparable with the papers', and detokenised sacreBLEU with its signature; and the BLEU counts of
     each sentence. The decoding goes to ``PLACE.gen``.
-
-    Raises:
-        ValueError: there is no reference.
     """
     reference, generated = corpus.reference(split), Path(f"{place}.gen")
-    if not reference.is_file():
-        raise ValueError(f"no reference {reference}")
     text = corpus.folder / f"{split}.{corpus.target}"
     words = text.read_text(encoding="utf-8", errors="replace").split("\n") if text.is_file() else []
     pieces = any(words) and all(line.startswith("▁") for line in words if line)  # sentencepiece's

@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 import json
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Union
 
 from omegaconf import MISSING, OmegaConf
 
@@ -15,6 +16,39 @@ from ..whole_files import read_records, write_text
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "configs" / "tables"
 RESULTS = Path("checkpoints") / "results"  # of a user; the published ones are in results/
+
+Settings = Dict[str, Union[str, bool, List[str]]]  # a flag is True
+
+
+def settings_of(words: Sequence[str]) -> Settings:
+    """Options as they are typed, ``--lr 0.1 --stock``, as settings, ``{"lr": "0.1", "stock": True}``; the last of an
+    option counts.
+
+    Raises:
+        ValueError: a word belongs to no option.
+    """
+    settings: Dict[str, List[str]] = {}
+    name = None
+    for word in words:
+        if re.match(r"--?[a-zA-Z]", word):
+            option, equals, value = word.partition("=")
+            name = option.removeprefix("--").replace("-", "_") if option.startswith("--") else option
+            settings.pop(name, None)  # the last one stands where it was given
+            settings[name] = [value] if equals else []
+        elif name is None:
+            raise ValueError(f"{word!r} is no option; options begin with --")
+        else:
+            settings[name].append(word)
+    return {name: values[0] if len(values) == 1 else values or True for name, values in settings.items()}
+
+
+def words_of(settings: Settings) -> List[str]:
+    """The options of a command line."""
+    words = []
+    for name, value in settings.items():
+        words.append(name if name.startswith("-") else "--" + name.replace("_", "-"))
+        words += [] if value is True else value if isinstance(value, list) else [str(value)]
+    return words
 
 
 @dataclass
@@ -39,9 +73,9 @@ class Row:
     searched: str = ""
     kind: str = ""
 
-    def words(self, profile: str = "") -> List[str]:
-        """Its options under a profile, as words."""
-        return shlex.split(f"{self.options} {self.profile_options.get(profile, '')}")
+    def settings(self, profile: str = "") -> Settings:
+        """Its options under a profile."""
+        return settings_of(shlex.split(f"{self.options} {self.profile_options.get(profile, '')}"))
 
 
 @dataclass
@@ -52,8 +86,7 @@ class Table:
         grid: values by option; each combination is a row (:mod:`.grid`). ``options`` are those that all rows share.
         note: for readers of the report.
         measures: what is measured of language models beside perplexity, as ``top10_error``.
-        split: the one that the report shows.
-        compared: whether the report compares rows with a baseline.
+        split: the one that the report shows; rows are compared with a baseline on ``test``.
         reference: a row that others are compared with, too.
         margin: of the equivalence test with the reference, in percent of perplexity.
         factors: two names of an analysis of variance over rows such as ``lin,start=1,rate=4``.
@@ -70,7 +103,6 @@ class Table:
     note: str = ""
     measures: List[str] = field(default_factory=list)
     split: str = "test"
-    compared: bool = True
     reference: str = ""
     margin: float = 0.0
     factors: List[str] = field(default_factory=list)

@@ -51,7 +51,6 @@ def mean(values):
 def test_weights(monkeypatch, lm_data, mixture_lm, expected):
     """Of all words, by place in the line, those far in it together, and by rank."""
     monkeypatch.setattr(module, "LAST_POSITION", 3)
-    monkeypatch.setattr(module, "CHUNK", 7)
     total = [(place, rank, pi[0] + pi[1]) for place, rank, pi in expected]
     means = {
         "mean": mean(weight for *_, weight in total),
@@ -61,7 +60,8 @@ def test_weights(monkeypatch, lm_data, mixture_lm, expected):
         "rank 1-10": mean(weight for _, rank, weight in total if rank < 10),
         "rank 11-100": mean(weight for _, rank, weight in total if rank >= 10),
     }
-    assert linear_weight(lm_data, mixture_lm.last) == pytest.approx(means, rel=1e-5)
+    measured = {metric["metric"]: metric["value"] for metric in linear_weight(lm_data, mixture_lm.last)}
+    assert measured == pytest.approx(means, rel=1e-5)
 
 
 def test_no_mixture_with_lin(lm_data, transformer_lm):

@@ -14,9 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_kernels.experiments import cli, grid, tables
 from fairseq_kernels.experiments.corpus import Corpus
-from fairseq_kernels.experiments.profiles import settings_of, training_settings, words_of
+from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.run import Run, training
-from fairseq_kernels.experiments.tables import Row, Table, load_table, names, publish
+from fairseq_kernels.experiments.tables import Row, Table, load_table, names, publish, settings_of, words_of
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
 
@@ -33,7 +33,7 @@ def planned(table, *arguments):
 def test_tables(name):
     """All load, and their kernels exist."""
     for row in load_table(name).rows:
-        options = settings_of(row.words())
+        options = row.settings()
         if "kernels" in options:
             build_kernels(parse_kernels(options["kernels"]), 8, options.get("kernel_params", ""))
 
@@ -67,7 +67,7 @@ def test_table1_is_the_papers():
     assert list(paper) == ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
     assert paper["rbf"] == {"ppl": 284.9, "bleu": 0.0} and paper["ssg"] == {"ppl": 49.9, "bleu": 34.6}
     [mixbig] = load_table("table3").chosen(["mixbig"])
-    assert sorted(settings_of(mixbig.words())["kernels"].split(",")) == sorted(paper)
+    assert sorted(mixbig.settings()["kernels"].split(",")) == sorted(paper)
 
 
 def test_published_records(tmp_path):
@@ -91,7 +91,7 @@ def test_published_records(tmp_path):
 def test_the_points_of_a_grid():
     rows = tables.rows_of({"log.p": [2, 4.5], "lr": [0.1], "log.gamma": [1]}, "--kernels log")
     assert [row.name for row in rows] == ["log.p=2,lr=0.1,log.gamma=1", "log.p=4.5,lr=0.1,log.gamma=1"]
-    assert settings_of(rows[1].words()) == {"kernels": "log", "kernel_params": "log.p=4.5,log.gamma=1", "lr": "0.1"}
+    assert rows[1].settings() == {"kernels": "log", "kernel_params": "log.p=4.5,log.gamma=1", "lr": "0.1"}
 
 
 def test_the_best_point(tmp_path):
