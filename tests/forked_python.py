@@ -1,11 +1,12 @@
 """A Python that starts in 0.1 seconds: it is forked from a process that has imported torch and fairseq, but not the
-package. ``forked_python()`` is a program that takes what Python takes.
+package. ``forked_python()`` is a program that takes what Python takes, passes Ctrl-C on, and ends as the process does.
 
-Tests of signals and of what is imported call ``sys.executable``, and so does one test of each command.
+Tests of what is imported call ``sys.executable``.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -50,10 +51,14 @@ def call(address, program, *arguments) -> None:
         connection.connect(address)
         socket.send_fds(connection, [json.dumps(opened).encode()], opened)
         connection.sendall(json.dumps([words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
-        code = connection.makefile().read()  # until the process is gone
-    if not code:
-        os.kill(os.getpid(), 9)
-    sys.exit(int(code))
+        answers = connection.makefile()
+        group = int(answers.readline())
+        signal.signal(signal.SIGINT, lambda *_: os.killpg(group, signal.SIGINT))
+        code = int(answers.readline())  # when the process is gone
+    if code < 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
 
 
 def serve(listener) -> None:
@@ -68,15 +73,20 @@ def serve(listener) -> None:
         with contextlib.suppress(ImportError):  # an extra that isn't installed
             importlib.import_module(name)
     gc.freeze()
-    while 0 not in select.select([listener, 0], [], [])[0]:
-        connection, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            answer(connection)
-        connection.close()
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    running = {}  # by the descriptor that tells when it has ended: a process, and where it was called
+    while 0 not in (ready := select.select([listener, 0, *running], [], [])[0]):
+        if listener in ready:
+            connection, _ = listener.accept()
+            process = os.fork()
+            if process == 0:
+                listener.close()
+                answer(connection)
+            running[os.pidfd_open(process)] = process, connection
+        for ended in running.keys() & set(ready):
+            process, connection = running.pop(ended)
+            os.close(ended)
+            with connection, contextlib.suppress(OSError):  # the caller is dead
+                connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 
 
 def answer(connection) -> None:
@@ -95,6 +105,8 @@ def answer(connection) -> None:
         os.dup2(place, number)
         os.close(place)
     request = json.loads(connection.makefile().readline())
+    os.setpgid(0, 0)  # with what it starts, as the caller is with what it starts
+    connection.sendall(b"%d\n" % os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)  # where the caller dies, a signal that ends this process
     if select.select([connection], [], [], 0)[0]:
@@ -115,8 +127,7 @@ def answer(connection) -> None:
     for stream in (sys.stdout, sys.stderr):
         if not stream.closed:
             stream.flush()
-    connection.sendall(b"%d" % (code or 0))
-    os._exit(0)
+    os._exit(code or 0)
 
 
 def run(words, program, folder, environment) -> None:

@@ -19,17 +19,17 @@ def command(table, corpus, folder, *options):
     return ["bash", ROOT / "scripts" / f"{table}.sh", *map(str, (corpus, *places, *options))]
 
 
-def environment(python=None):
-    return {**os.environ, "PYTHON_BIN": python or forked_python()}
+def environment():
+    return {**os.environ, "PYTHON_BIN": forked_python()}
 
 
 def call(*arguments, **variables):
     return subprocess.run(command(*arguments), capture_output=True, text=True, env={**environment(), **variables})
 
 
-def start(*arguments, python=None):
+def start(*arguments):
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command(*arguments), env=environment(python), **how)
+    return subprocess.Popen(command(*arguments), env=environment(), **how)
 
 
 def wait_until(condition, process):

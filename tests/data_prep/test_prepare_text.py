@@ -4,10 +4,10 @@ import gzip
 import math
 import os
 import subprocess
-import sys
 from collections import Counter
 
 import pytest
+from forked_python import forked_python
 from preparations import DATA_PREP, call, common, error_of, lines_of, ptb, text, topics, tree, wikitext, write
 
 TEXTS = {
@@ -220,7 +220,8 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
 def test_the_command(sources, tmp_path):
     def script(out):
         command = ["bash", DATA_PREP / "prepare-text.sh", *map(str, sources), "--out", out]
-        return subprocess.run(command, env={**os.environ, "PYTHON_BIN": sys.executable}, capture_output=True, text=True)
+        variables = {**os.environ, "PYTHON_BIN": forked_python()}
+        return subprocess.run(command, env=variables, capture_output=True, text=True)
 
     done = script(tmp_path / "out")
     assert done.returncode == 0 and done.stdout.endswith(f"ready: {tmp_path / 'out' / 'data-bin'}\n"), done.stderr

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from forked_python import forked_python
 from torch import distributed, nn
 
 from fairseq_kernels import GeneralizedSoftmax
@@ -80,7 +81,7 @@ def in_one_of_two_processes(rank, file):
 
 def test_two_processes_train_as_one(tmp_path):
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, tmp_path / "meeting"]
+    command = [forked_python(), __file__, tmp_path / "meeting"]
     both = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True, env=paths) for rank in "01"]
     for process in both:
         assert process.wait(300) == 0, process.stderr.read()

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import sys
 
 import psutil
 import pytest
@@ -35,17 +34,23 @@ def uninterrupted(corpus, tmp_path_factory):
     return folder
 
 
-def begun(corpus, folder, options, **how):
+def begun(corpus, folder, options):
     """A table one of whose runs has a checkpoint."""
-    process = start("table3", corpus, folder, *options, **how)
+    process = start("table3", corpus, folder, *options)
     wait_until(lambda: list(folder.glob("runs/toy/cpu/*/seed*/checkpoint_last.pt")), process)
     return process
 
 
+def processes(folder):
+    """All in whose command a folder stands."""
+    running = psutil.process_iter(["cmdline"])
+    return [process for process in running if str(folder) in " ".join(process.info["cmdline"] or [])]
+
+
 def test_engine_and_trainings_killed(corpus, uninterrupted, tmp_path):
-    """By SIGKILL, all at once. They are processes as a user has them, of a Python that nothing has prepared."""
-    process = begun(corpus, tmp_path, ROWS, python=sys.executable)
-    victims = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    """By SIGKILL, all at once."""
+    process = begun(corpus, tmp_path, ROWS)
+    victims = processes(tmp_path)
     assert len(victims) > 3
     for victim in victims:
         victim.kill()
@@ -57,12 +62,12 @@ def test_engine_and_trainings_killed(corpus, uninterrupted, tmp_path):
 
 def test_interrupted(corpus, uninterrupted, tmp_path):
     """In one line; nothing is left that runs."""
-    process = begun(corpus, tmp_path, ONE, python=sys.executable)
-    children = psutil.Process(process.pid).children(recursive=True)
+    process = begun(corpus, tmp_path, ONE)
+    assert len(processes(tmp_path)) > 3
     process.send_signal(signal.SIGINT)
     output = process.communicate()[0]
     assert process.returncode == 1 and "table3.sh: interrupted; the same command goes on" in output.splitlines()[-1]
-    assert "Traceback" not in output and not any(child.is_running() for child in children)
+    assert "Traceback" not in output and not processes(tmp_path)
     assert made(corpus, tmp_path, ONE) == figures(uninterrupted)[:1]
 
 

@@ -2,10 +2,10 @@
 
 import copy
 import subprocess
-import sys
 
 import pytest
 import torch
+from forked_python import forked_python
 from layer_checks import inputs
 
 from fairseq_kernels import AllocationSettings, KerBSoftmax
@@ -486,7 +486,7 @@ distributed.destroy_process_group()
 
 def test_two_processes_reallocate_identically(tmp_path):
     """And as one process that sees both batches."""
-    command = [sys.executable, "-c", TWO_PROCESSES]
+    command = [forked_python(), "-c", TWO_PROCESSES]
     processes = [subprocess.Popen([*command, str(rank), str(tmp_path / "meeting")]) for rank in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     first, second = (torch.load(tmp_path / f"meeting.{rank}") for rank in range(2))

@@ -4,11 +4,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 import torch
 from fairseq_commands import USER_DIR, fairseq, later, lm_training, logged, succeeded
+from forked_python import forked_python
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
 from fairseq_kernels.checkpoint import place
@@ -103,7 +103,7 @@ def test_a_finished_training_stays_as_it_is(mixture_lm, lm_data, tmp_path):
 def test_ctrl_c_of_two_processes(lm_data, tmp_path):
     """A terminal sends it to every process; there is one line."""
     _, *words = lm_training(lm_data, tmp_path, "--max-update", 10**6, "--distributed-world-size", 2, "--num-workers", 0)
-    program = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *words, "--cpu", "--user-dir", USER_DIR]
+    program = [forked_python(), "-m", "fairseq_cli.train", *words, "--cpu", "--user-dir", USER_DIR]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     training = subprocess.Popen([*map(str, program)], **pipes)
     while "train_inner" not in training.stdout.readline():
