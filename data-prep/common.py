@@ -19,10 +19,6 @@ RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq giv
 BAR = {"delay": 3, "mininterval": 0.1 if sys.stderr.isatty() else 10}  # options of all tqdm bars, in seconds
 
 
-class InputError(Exception):
-    """Something that the user can mend; ``run`` prints it as one line."""
-
-
 def argument_parser(program, description, output):
     """A parser with ``--out``, whose help ends with what that receives and what text may look like."""
     parser = CommandParser(prog=program, description=description, epilog=f"--out receives {output}, data-bin/ and "
@@ -34,11 +30,11 @@ def argument_parser(program, description, output):
 
 
 def run(main, program):
-    """Call ``main()`` as ``program``: wrong input, failing files and Ctrl-C end it with one line."""
+    """Call ``main()`` as ``program``: wrong input (ValueError), failing files and Ctrl-C end it with one line."""
     logging.disable(logging.INFO)  # fairseq's notes on what it loads
     try:
         main()
-    except (InputError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError) as error:
         sys.exit(f"{program}: error: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{program}: interrupted: nothing is left of it")
@@ -54,24 +50,24 @@ def decoded_lines(file, name):
     """The lines of a binary file object; ``name`` is what errors call it.
 
     Raises:
-        InputError: it isn't UTF-8.
+        ValueError: it isn't UTF-8.
     """
     try:
         for line in io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n"):
             yield line.rstrip("\r\n")
     except UnicodeDecodeError:
-        raise InputError(f"{name}: not UTF-8 text: convert it, e.g. iconv -f latin1 -t utf-8 FILE") from None
+        raise ValueError(f"{name}: not UTF-8 text: convert it, e.g. iconv -f latin1 -t utf-8 FILE") from None
 
 
 def words(line, place):
     """The words of a line, as fairseq sees them: what white space separates.
 
     Raises:
-        InputError: one of them is reserved.
+        ValueError: one of them is reserved.
     """
     split = line.split()
     for word in RESERVED.intersection(split):
-        raise InputError(f"{place}: has the word {word}, which fairseq reserves: leave it out or spell it otherwise")
+        raise ValueError(f"{place}: has the word {word}, which fairseq reserves: leave it out or spell it otherwise")
     return split
 
 
@@ -90,7 +86,7 @@ def prepare_folder(out, options, sources, make):
         sources: the files that are read.
 
     Raises:
-        InputError: ``out`` has something else in it.
+        ValueError: ``out`` has something else in it.
     """
     out = Path(out)
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
@@ -100,7 +96,7 @@ def prepare_folder(out, options, sources, make):
     if record.is_file() and f'"{key}"' in record.read_text(encoding="utf-8"):
         return json.loads(record.read_text(encoding="utf-8"))["result"]
     if out.is_file() or out.is_dir() and os.listdir(out):
-        raise InputError(f"--out {out}: is there, made of other files or options: remove it, or give another directory")
+        raise ValueError(f"--out {out}: is there, made of other files or options: remove it, or give another directory")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as beside:
         made = Path(beside, "made")

@@ -6,14 +6,14 @@ The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare
 import io
 import os
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import common
 import moses
 import sentencepiece
 import subword_nmt.learn_bpe
-from common import BAR, SPLITS, InputError, counts, read_lines, run, words, write_lines
+from common import BAR, SPLITS, counts, read_lines, run, words, write_lines
 from sacremoses import MosesDetokenizer
 from subword_nmt.apply_bpe import BPE
 from tqdm import tqdm
@@ -23,6 +23,7 @@ from fairseq_kernels.errors import positive_int
 
 LONGEST_SENTENCE = 175  # tokens, as fairseq's recipes clean
 LONGEST_WORD = 1000  # characters, as in clean-corpus-n.perl
+VALID_EVERY = 23  # training pairs, as fairseq's IWSLT'14 recipe holds them out
 OUTPUT = (
     "{train,valid,test}.LANG in subwords (for fairseq-generate --remove-bpe, after --bpe sentencepiece: --remove-bpe "
     "sentencepiece), code (the merges), {valid,test}.ref.LANG (the references of detokenised BLEU: sacrebleu -lc where "
@@ -30,42 +31,18 @@ OUTPUT = (
 )
 
 
-def find(prefix, language):
-    """The file ``PREFIX.LANGUAGE``, or the same with .gz."""
-    packed = Path(f"{prefix}.{language}.gz")
-    return packed if packed.is_file() else Path(f"{prefix}.{language}")
-
-
-def check_parallel(lines, name):
-    """
-    Raises:
-        InputError: the ``{language: lines}`` of one split do not pair up, or there are none.
-    """
-    first, second = map(len, lines.values())
-    if first != second or not first:
-        raise InputError(f"{name}: {first:,} lines and {second:,} lines: line n of the one must translate line n of "
-                         "the other")
-
-
-def read(paths, args):
-    """The corpus in ``{(split, language): path}``, as ``prepare`` takes it."""
-    corpus, references = {}, {}
-    for split in SPLITS:
-        lines = {language: list(read_lines(paths[split, language])) for language in languages(args)}
-        check_parallel(lines, " and ".join(str(paths[split, language]) for language in lines))
-        corpus[split] = {language: tokenise(text, language, args, paths[split, language])
-                         for language, text in lines.items()}
-        if split != "train":
-            references[split] = lines if not args.tokenized else {
-                language: list(map(MosesDetokenizer(language).detokenize, map(str.split, text)))
-                for language, text in lines.items()}
-    train, numbers = clean(corpus["train"], args.max_ratio)
-    return {**corpus, "train": train}, references, len(corpus["train"][args.source_lang]) - len(numbers)
-
-
 def languages(args):
     """Both languages in alphabetical order: the text is the same in either direction."""
     return sorted((args.source_lang, args.target_lang))
+
+
+def prepare_files(args, prefixes):
+    """``prepare`` of text files, ``{split: PREFIX}``: PREFIX.LANGUAGE, or the same with .gz, of both languages."""
+    paths = {}
+    for split, language in product(SPLITS, languages(args)):
+        packed = Path(f"{prefixes[split]}.{language}.gz")
+        paths[split, language] = packed if packed.is_file() else packed.with_suffix("")
+    prepare(args, paths.values(), lambda: {key: list(read_lines(path)) for key, path in paths.items()})
 
 
 def parallel(function, lines, workers, label):
@@ -78,7 +55,40 @@ def tokenise(lines, language, args, name):
     if args.tokenized:
         lines = map(moses.lowercase, lines) if args.lower else lines
         return [" ".join(words(line, f"{name}:{number}")) for number, line in enumerate(lines, start=1)]
-    return parallel(moses.Tokenizer(language, args.lower), lines, args.workers, f"tokenising {language}")
+    return parallel(moses.Tokenizer(language, args.lower), lines, args.workers, f"tokenising {name}")
+
+
+def tokenised(lines, args):
+    """The text in tokens, its training pairs cleaned; the references; and how many training pairs cleaning dropped.
+
+    Args:
+        lines: ``{(split, language): lines}``, as tokens and references are. Without valid, every 23rd cleaned training
+            pair is for validation.
+
+    Raises:
+        ValueError: the two sides of a split don't pair up, or are empty.
+    """
+    for split in sorted({split for split, _ in lines}):
+        first, second = (len(lines[split, language]) for language in languages(args))
+        if first != second or not first:
+            raise ValueError(f"the {split} text has {first:,} lines and {second:,} lines: line n of the one must "
+                             "translate line n of the other")
+    tokens = {key: tokenise(text, key[1], args, ".".join(key)) for key, text in lines.items()}
+    train, numbers = clean({language: tokens["train", language] for language in languages(args)}, args.max_ratio)
+    dropped = len(lines["train", args.source_lang]) - len(numbers)
+    references = {}
+    for language, text in train.items():
+        if ("valid", language) not in lines:
+            held_out = slice(VALID_EVERY - 1, None, VALID_EVERY)
+            lines["valid", language] = [lines["train", language][number] for number in numbers[held_out]]
+            tokens["valid", language] = text[held_out]
+            del text[held_out]
+        tokens["train", language] = text
+        detokenise = MosesDetokenizer(language).detokenize
+        for split in ("valid", "test"):
+            references[split, language] = [detokenise(line.split()) if args.tokenized else line
+                                           for line in lines[split, language]]
+    return tokens, references, dropped
 
 
 def clean(lines, max_ratio=None):
@@ -162,22 +172,20 @@ def parse_recipe(parser):
     return args
 
 
-def prepare(args, inputs, read_corpus):
+def prepare(args, inputs, read):
     """Make ``args.out`` with subword text, references and data-bin, and print their counts.
 
     Args:
         args: parsed options of ``argument_parser``, with ``source_lang`` and ``target_lang``.
         inputs: files that the corpus is read from.
-        read_corpus: function without arguments, called only where its result is needed. Returns ``{split: {language:
-            tokenised lines}}``, the references of valid and test in the same form, and how many training pairs cleaning
-            dropped.
+        read: function without arguments, called only where its result is needed: ``lines`` as ``tokenised`` takes them.
 
     Returns:
         ``{split: pairs}``.
     """
     def make(folder):
-        corpus, references, dropped = read_corpus()
-        write_text(folder, args, corpus, references)
+        tokens, references, dropped = tokenised(read(), args)
+        write_text(folder, args, tokens, references)
         return {"splits": write_data_bin(folder, args), "dropped": dropped}
 
     given = filter(None, (args.code, args.dict_source, args.dict_target))
@@ -191,20 +199,18 @@ def prepare(args, inputs, read_corpus):
     return {split: result["splits"][f"{split}.{args.source_lang}"]["lines"] for split in SPLITS}
 
 
-def write_text(folder, args, corpus, references):
-    """Write the subwords of ``corpus`` and the references; arguments as ``prepare`` has them. The merges are those that
-    are given, or learned from the training text of both languages."""
-    training = chain.from_iterable(corpus["train"].values())
+def write_text(folder, args, tokens, references):
+    """Write the subwords of ``tokens`` and the references, both ``{(split, language): lines}``. The merges are given,
+    or learned from the training text of both languages."""
+    training = chain.from_iterable(tokens["train", language] for language in languages(args))
     code = args.code.read_bytes() if args.code else LEARNERS[args.bpe](training, args.bpe_merges)
     (folder / "code").write_bytes(code)
     segment = segmenter(args.bpe, code)
-    for split, texts in corpus.items():
-        for language, lines in texts.items():
-            write_lines(folder / f"{split}.{language}",
-                        parallel(segment, lines, args.workers, f"segmenting {split}.{language}"))
-    for split, texts in references.items():
-        for language, lines in texts.items():
-            write_lines(folder / f"{split}.ref.{language}", (" ".join(line.split()) for line in lines))
+    for (split, language), lines in tokens.items():
+        name = f"{split}.{language}"
+        write_lines(folder / name, parallel(segment, lines, args.workers, f"segmenting {name}"))
+    for (split, language), lines in references.items():
+        write_lines(folder / f"{split}.ref.{language}", (" ".join(line.split()) for line in lines))
 
 
 def write_data_bin(folder, args):
@@ -212,29 +218,15 @@ def write_data_bin(folder, args):
     from fairseq.data import Dictionary
 
     pair = args.source_lang, args.target_lang
-    given = [word for option, path in (("--srcdict", args.dict_source), ("--tgtdict", args.dict_target)) if path
-             for word in (option, path)]
-    texts = [word for split in SPLITS for word in (f"--{split}pref", folder / split)]
+    texts = [f"--{split}pref={folder / split}" for split in SPLITS]
+    given = {"--srcdict": args.dict_source, "--tgtdict": args.dict_target}
+    given = [f"{option}={path}" for option, path in given.items() if path]
     joined = ["--joined-dictionary"] if args.joined_dictionary else []
     common.binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
     dictionaries = {language: Dictionary.load(str(folder / "data-bin" / f"dict.{language}.txt"))
                     for language in sorted(pair)}
     return {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
             for split in SPLITS for language, dictionary in dictionaries.items()}
-
-
-def check_given(option, path):
-    """
-    Raises:
-        InputError: merges are given as a dictionary, or something else as merges.
-    """
-    with open(path, "rb") as file:
-        merges = file.readline().startswith(b"#version:")
-    if merges and option != "--code":
-        raise InputError(f"{option} {path}: these are merges, as of --code: give a dict.LANG.txt")
-    if option == "--code" and not merges:
-        raise InputError(f"--code {path}: no merges, whose first line is '#version: 0.2': give another preparation's "
-                         "file code")
 
 
 def main():
@@ -252,13 +244,10 @@ def main():
         f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
     add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
     args = parser.parse_args()
-    given = {"--code": args.code, "--dict-source": args.dict_source, "--dict-target": args.dict_target}
-    for option, path in given.items():
-        if path and args.bpe == "subword-nmt":
-            check_given(option, path)
-    paths = {(split, language): find(getattr(args, split), language)
-             for split in SPLITS for language in languages(args)}
-    prepare(args, paths.values(), lambda: read(paths, args))
+    if args.code and args.bpe == "subword-nmt" and not args.code.read_bytes().startswith(b"#version:"):
+        raise ValueError(f"--code {args.code}: no merges, whose first line is '#version: 0.2': give another "
+                         "preparation's file code")
+    prepare_files(args, {split: getattr(args, split) for split in SPLITS})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import InputError, decoded_lines, run
+from common import decoded_lines, run
 
 PROGRAM = "prepare-iwslt14.sh"
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -25,8 +25,6 @@ TEST = [
     "IWSLT14.TED.tst2012.de-en.{}.xml",
 ]
 PAIRS = {"train": 160_239, "valid": 7_283, "test": 6_750}  # what the public archive gives
-VALID_EVERY = 23
-LARGEST_MEMBER = 100 << 20  # bytes; the training files have 20 MB
 
 META = ("<url>", "<talkid>", "<keywords>")
 TAG = re.compile("</?(?:title|description)>")
@@ -42,14 +40,12 @@ def members(path):
         with tarfile.open(path) as archive:
             for member in archive:
                 name = Path(member.name).name
-                if name in wanted and member.size > LARGEST_MEMBER:
-                    raise InputError(f"{path}: {name} has {member.size:,} bytes: this is another archive")
                 if name in wanted:
                     files[name] = list(decoded_lines(archive.extractfile(member), f"{path}:{name}"))
     except (EOFError, tarfile.TarError, zlib.error) as error:
-        raise InputError(f"{path}: not all of the archive ({error}): remove it, and call again") from None
+        raise ValueError(f"{path}: not all of the archive ({error}): remove it, and call again") from None
     if missing := sorted(wanted - files.keys()):
-        raise InputError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
+        raise ValueError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
     return files
 
 
@@ -63,33 +59,13 @@ def test_lines(lines):
     return [SEGMENT.sub("", line).replace("’", "'") for line in lines if "<seg id" in line]
 
 
-def split(lines):
-    """Training and validation: every 23rd line is for validation."""
-    train = [line for number, line in enumerate(lines, start=1) if number % VALID_EVERY]
-    return train, lines[VALID_EVERY - 1::VALID_EVERY]
-
-
-def read(path, args):
-    """The corpus as ``bitext.prepare`` takes it."""
-    files = members(path)
-
-    train = {language: train_lines(files[TRAIN.format(language)]) for language in LANGUAGES}
-    bitext.check_parallel(train, f"{path}: {TRAIN.format('*')}")
-    test = {language: [] for language in LANGUAGES}
-    for name in TEST:
-        segments = {language: test_lines(files[name.format(language)]) for language in LANGUAGES}
-        bitext.check_parallel(segments, f"{path}: {name.format('*')}")
-        for language in LANGUAGES:
-            test[language] += segments[language]
-
-    tokens = {language: bitext.tokenise(text, language, args, path) for language, text in train.items()}
-    corpus, references = {"train": {}, "valid": {}, "test": {}}, {"valid": {}, "test": test}
-    clean, numbers = bitext.clean(tokens, max_ratio=1.5)
-    for language, text in clean.items():
-        corpus["train"][language], corpus["valid"][language] = split(text)
-        _, references["valid"][language] = split([train[language][number] for number in numbers])
-        corpus["test"][language] = bitext.tokenise(test[language], language, args, path)
-    return corpus, references, len(train[language]) - len(numbers)
+def read(path):
+    """The text as ``bitext.tokenised`` takes it."""
+    files, lines = members(path), {}
+    for language in LANGUAGES:
+        lines["train", language] = train_lines(files[TRAIN.format(language)])
+        lines["test", language] = [line for name in TEST for line in test_lines(files[name.format(language)])]
+    return lines
 
 
 def main():
@@ -97,6 +73,7 @@ def main():
     parser.add_argument("--archive", type=Path, metavar="FILE",
                         help="de-en.tgz (default: OUT.de-en.tgz, downloaded where it is not there)")
     parser.add_argument("--url", default=URL, help="where to download it from (default: %(default)s)")
+    parser.set_defaults(max_ratio=1.5)
     args = bitext.parse_recipe(parser)
     archive = args.archive or Path(f"{args.out}.de-en.tgz")
     if not args.archive and not archive.exists():
@@ -104,7 +81,7 @@ def main():
 
         archive.parent.mkdir(parents=True, exist_ok=True)
         download_url_to_file(args.url, str(archive), progress=sys.stderr.isatty())
-    pairs = bitext.prepare(args, [archive], lambda: read(archive, args))
+    pairs = bitext.prepare(args, [archive], lambda: read(archive))
     if pairs != PAIRS:
         expected = " / ".join(f"{count:,}" for count in PAIRS.values())
         print(f"note: the public archive gives {expected} pairs; this is another one")

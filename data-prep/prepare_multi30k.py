@@ -23,9 +23,7 @@ def main():
     args = bitext.parse_recipe(parser)
     checkout = args.data / "data" / "task1" / "raw"
     folder = checkout if checkout.is_dir() else args.data
-    paths = {(split, language): bitext.find(folder / name, language)
-             for split, name in FILES.items() for language in bitext.languages(args)}
-    bitext.prepare(args, paths.values(), lambda: bitext.read(paths, args))
+    bitext.prepare_files(args, {split: folder / name for split, name in FILES.items()})
 
 
 if __name__ == "__main__":

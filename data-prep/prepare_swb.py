@@ -15,7 +15,7 @@ Hesitations (uh, um, uh-huh, ...) stay, as words, in one spelling each. All rule
 each with an example, which the tests run.
 """
 
-import os
+import glob
 import re
 import unicodedata
 from hashlib import sha256
@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import BAR, SPLITS, InputError, read_lines, run
+from common import BAR, SPLITS, read_lines, run
 from prepare_text import argument_parser, prepare
 from tqdm import tqdm
 
@@ -231,7 +231,7 @@ def utterances(transcript, skip_bad_lines=False):
         else:
             message = f"{transcript.path}:{number}: expected a line like '{form.example}', not {line[:60]!r}"
             if not skip_bad_lines:
-                raise InputError(f"{message} (--skip-bad-lines leaves such lines out)")
+                raise ValueError(f"{message} (--skip-bad-lines leaves such lines out)")
             tqdm.write(f"left out: {message}")
 
 
@@ -241,36 +241,24 @@ FISHER_NAMES = r"(fe_03_\d+)\.txt"
 HUB5_NAMES = r"((?:en|sw)_?\d+.*)\.txt"
 
 
-def find_files(directory, pattern):
-    """Sorted files below ``directory``, links followed, whose name matches the compiled ``pattern``.
-
-    Raises:
-        OSError: a folder can't be read.
-    """
-    def fail(error):
-        raise error
-
-    files = []
-    for parent, children, names in os.walk(directory, onerror=fail, followlinks=True):
-        children[:] = [child for child in children if child != "bbn_orig"]  # Fisher's originals in another format
-        files += [Path(parent, name) for name in names if pattern.fullmatch(name)]
-    return sorted(files)
-
-
 def conversations(path, pattern, format_, split=None):
-    """A ``Transcript`` for each file below ``path`` whose name matches ``pattern``; group 1 is the conversation."""
-    pattern = re.compile(pattern)
-    files = {file.name: file for file in reversed(find_files(path, pattern))}  # a copy of a file counts once
+    """A ``Transcript`` for each file below ``path``, links followed, whose name matches ``pattern``; group 1 is the
+    conversation. A copy of a file counts once."""
+    files = {}
+    for file in map(Path, sorted(glob.iglob(f"{glob.escape(path)}/**", recursive=True))):
+        match = re.fullmatch(pattern, file.name)
+        if match and "bbn_orig" not in file.parts:  # Fisher's originals in another format
+            files.setdefault(file.name, Transcript(file, format_, match[1], split))
     if not files:
-        raise InputError(f"{path}: no file with a name like {pattern.pattern} in it or below")
-    return [Transcript(files[name], format_, pattern.fullmatch(name)[1], split) for name in sorted(files)]
+        raise ValueError(f"{path}: no file with a name like {pattern} in it or below")
+    return [files[name] for name in sorted(files)]
 
 
 def hub5(path):
     """Hub5 2000's reference: an ``.stm``, an LDC ``.txt``, or a directory with either (an English ``.stm`` first)."""
     if path.is_file():
         return [Transcript(path, "stm" if path.suffix == ".stm" else "hub5", path.stem, "test")]
-    references = sorted(find_files(path, re.compile(r".*\.stm")), key=lambda file: "english" not in file.name)
+    references = sorted(path.rglob("*.stm"), key=lambda file: ("english" not in file.name, file))
     return hub5(references[0]) if references else conversations(path, HUB5_NAMES, "hub5", "test")
 
 
@@ -279,19 +267,13 @@ def swda(path):
     root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
     for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
-        files = next(filter(None, (swda_files(root, name) for name in names)), [])
+        forms = (form for name in names for form in (f"{name}/*.txt", f"{name}_set.txt"))
+        files = next(filter(None, (sorted(root.glob(form)) for form in forms)), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
-        raise InputError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
+        raise ValueError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
                          f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
     return transcripts
-
-
-def swda_files(root, name):
-    """The files of one split: those in ``name/``, else ``name_set.txt``."""
-    names = os.listdir(root / name) if (root / name).is_dir() else []
-    files = [root / name / file for file in sorted(names) if file.endswith(".txt")]
-    return files or list(filter(Path.is_file, [root / f"{name}_set.txt"]))
 
 
 def collect(args):
@@ -301,15 +283,14 @@ def collect(args):
     held out of the training conversations.
     """
     if not (args.swb1 or args.fisher or args.swda or args.train):
-        raise InputError("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
-    files = {split: path for split in SPLITS if (path := getattr(args, split))}
-    given = [Transcript(path, "text", path.stem, split) for split, path in files.items()]
+        raise ValueError("no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE (see --help)")
+    given = [Transcript(path, "text", path.stem, split) for split in SPLITS if (path := getattr(args, split))]
     given += hub5(args.hub5) if args.hub5 else []
-    replaced = {transcript.split for transcript in given}
     corpora = swda(args.swda) if args.swda else []
-    corpora = [transcript for transcript in corpora if transcript.split not in replaced]
     corpora += conversations(args.swb1, SWB1_NAMES, "swb1") if args.swb1 else []
     corpora += conversations(args.fisher, FISHER_NAMES, "fisher") if args.fisher else []
+    replaced = {transcript.split for transcript in given}
+    corpora = [transcript for transcript in corpora if transcript.split not in replaced]
     there = replaced | {transcript.split for transcript in corpora}
     sizes = {"valid": args.valid_conversations, "test": args.test_conversations}
     return hold_out(corpora, {split: size for split, size in sizes.items() if split not in there}) + given
@@ -322,7 +303,7 @@ def hold_out(transcripts, sizes):
     """
     names = {transcript.conversation for transcript in transcripts if transcript.split is None}
     if sizes and sum(sizes.values()) >= len(names):
-        raise InputError(f"{len(names)} conversations are too few to hold out {' + '.join(map(str, sizes.values()))} "
+        raise ValueError(f"{len(names)} conversations are too few to hold out {' + '.join(map(str, sizes.values()))} "
                          f"of them: give {' and '.join(f'--{split} FILE' for split in sizes)}, or hold out fewer")
     order = iter(sorted(names, key=lambda name: sha256(name.encode()).hexdigest()))
     chosen = {name: split for split, size in sizes.items() for name in islice(order, size)}
@@ -349,10 +330,11 @@ def main():
     args = parser.parse_args()
     transcripts = collect(args)
 
-    def normalised():
-        for transcript in tqdm(transcripts, "normalising", unit=" files", **BAR):
+    def normalised(split):
+        chosen = [transcript for transcript in transcripts if transcript.split == split]
+        for transcript in tqdm(chosen, f"normalising {split}", unit=" files", **BAR):
             for words in utterances(transcript, args.skip_bad_lines):
-                yield transcript.split, transcript.conversation, words
+                yield transcript.conversation, words
 
     options = [transcript._asdict() for transcript in transcripts], RULES, COMMON_RULES, SPELLING, args.skip_bad_lines
     prepare(args, [transcript.path for transcript in transcripts], options, normalised)

@@ -5,12 +5,11 @@ The recipes of single corpora (prepare_ptb, prepare_wikitext, prepare_swb) call 
 
 import shutil
 from collections import Counter
-from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
 
 import common
-from common import BAR, SPLITS, InputError, counts, read_lines, run, words, write_lines
+from common import BAR, SPLITS, counts, read_lines, run, words, write_lines
 from tqdm import tqdm
 
 from fairseq_kernels.errors import positive_int
@@ -30,21 +29,21 @@ def argument_parser(program, description, vocab_size=None, min_count=1):
     return parser
 
 
-def prepare(args, sources, options, utterances):
+def prepare(args, sources, options, lines):
     """Make ``args.out`` with text, dictionary and ``data-bin``, and print their counts.
 
     Args:
         args: parsed options of ``argument_parser``.
         sources: the files that the text is read from.
         options: JSON-able; all that the text depends on besides them.
-        utterances: function without arguments that yields ``(split, conversation or None, line)``; conversations are
-            whole, one after the other.
+        lines: function of a split that yields ``(conversation or None, line)``; conversations are whole, one after the
+            other.
 
     Returns:
         ``{split: {lines, tokens, unknown, perplexity}}`` and the size of the vocabulary.
     """
     def make(folder):
-        types = write_text(folder, utterances())
+        types = write_text(folder, lines)
         return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types}
 
     result = common.prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
@@ -53,22 +52,21 @@ def prepare(args, sources, options, utterances):
     return result["splits"], result["vocabulary"]
 
 
-def write_text(folder, utterances):
+def write_text(folder, lines):
     """Write ``SPLIT.txt`` and ``SPLIT.parts``; returns how many different words the training text has."""
-    types, lengths = set(), {split: Counter() for split in SPLITS}
-    with ExitStack() as stack:
-        files = {split: stack.enter_context(open(folder / f"{split}.txt", "w", encoding="utf-8", newline="\n"))
-                 for split in SPLITS}
-        for split, conversation, line in utterances:
-            files[split].write(line + "\n")
-            lengths[split][conversation] += 1
-            if split == "train":
-                types.update(line.split())
+    types = set()
     for split in SPLITS:
-        if not lengths[split]:
-            raise InputError(f"the {split} text is empty: give files with text")
-        if None not in lengths[split] and len(lengths[split]) > 1:
-            write_lines(folder / f"{split}.parts", lengths[split].values())
+        lengths = Counter()
+        with open(folder / f"{split}.txt", "w", encoding="utf-8", newline="\n") as file:
+            for conversation, line in lines(split):
+                file.write(line + "\n")
+                lengths[conversation] += 1
+                if split == "train":
+                    types.update(line.split())
+        if not lengths:
+            raise ValueError(f"the {split} text is empty: give files with text")
+        if None not in lengths and len(lengths) > 1:
+            write_lines(folder / f"{split}.parts", lengths.values())
     return len(types - {"<unk>"})
 
 
@@ -82,7 +80,7 @@ def write_data_bin(folder, size, min_count):
 
     from fairseq_kernels.word_counts import unigram_perplexities
 
-    texts = [word for split in SPLITS for word in (f"--{split}pref", folder / f"{split}.txt")]
+    texts = [f"--{split}pref={folder / split}.txt" for split in SPLITS]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
     common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
@@ -107,17 +105,16 @@ def report(result):
               "turns words seen once into <unk>")
 
 
-def lines_of(paths, lower=False):
-    """Yield ``(split, conversation, line)`` of text files, ``{split: path}``, as ``prepare`` takes them."""
-    for split, path in paths.items():
-        parts = parts_of(path)
-        conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
-        number = 0
-        for number, line in enumerate(tqdm(read_lines(path), str(path), unit=" lines", **BAR), start=1):
-            line = line.lower() if lower else line
-            yield split, next(conversations, None), " ".join(words(line, f"{path}:{number}"))
-        if parts and sum(parts) != number:
-            raise InputError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
+def lines_of(path, lower=False):
+    """Yield ``(conversation, line)`` of a text file, as ``prepare`` takes them."""
+    parts = parts_of(path)
+    conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
+    number = 0
+    for number, line in enumerate(tqdm(read_lines(path), str(path), unit=" lines", **BAR), start=1):
+        line = line.lower() if lower else line
+        yield next(conversations, None), " ".join(words(line, f"{path}:{number}"))
+    if parts and sum(parts) != number:
+        raise ValueError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
 
 
 def parts_of(path):
@@ -129,28 +126,28 @@ def parts_of(path):
 def prepare_files(args, paths):
     """``prepare`` of text files, ``{split: path}``; ``args.lower`` makes them lower case."""
     parts = {split: parts_of(path) for split, path in paths.items()}
-    return prepare(args, paths.values(), [args.lower, parts], lambda: lines_of(paths, args.lower))
+    return prepare(args, paths.values(), [args.lower, parts], lambda split: lines_of(paths[split], args.lower))
 
 
 def add_lower(parser):
     parser.add_argument("--lower", action="store_true", help="make the text lower case")
 
 
-def prepare_corpus(program, description, names, known):
+def prepare_corpus(program, description, name, known):
     """Prepare a corpus as it is distributed, a file a split, and compare its counts with what is known of it.
 
     Args:
-        names: ``{split: file names}``, of which the first that is there is read.
+        name: of its files, with {} for the split; ``{}.txt`` serves as well.
         known: ``{edition: ({split: tokens with line ends}, vocabulary with <unk> and </s>)}``.
     """
     parser = argument_parser(program, description)
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with " + ", ".join(
-        " or ".join(names[split]) for split in SPLITS))
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with "
+                        + ", ".join(f"{name.format(split)} or {split}.txt" for split in SPLITS))
     add_lower(parser)
     args = parser.parse_args()
     paths = {}
     for split in SPLITS:
-        files = [args.data / f"{name}{packed}" for name in names[split] for packed in ("", ".gz")]
+        files = [args.data / f"{form.format(split)}{packed}" for form in (name, "{}.txt") for packed in ("", ".gz")]
         paths[split] = next(filter(Path.is_file, files), files[0])
     splits, vocabulary = prepare_files(args, paths)
     tokens = {split: splits[split]["tokens"] for split in SPLITS}

@@ -1,6 +1,6 @@
 """WikiText-2 or WikiText-103 (Merity et al. 2016), words with <unk> as distributed, for language models."""
 
-from common import SPLITS, run
+from common import run
 from prepare_text import prepare_corpus
 
 HELD_OUT = {"valid": 217_646, "test": 245_569}
@@ -11,8 +11,7 @@ KNOWN = {
 
 
 def main():
-    names = {split: (f"wiki.{split}.tokens", f"{split}.txt") for split in SPLITS}
-    prepare_corpus("prepare-wikitext.sh", __doc__, names, KNOWN)
+    prepare_corpus("prepare-wikitext.sh", __doc__, "wiki.{}.tokens", KNOWN)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ does not show everything that English does: "er malt" is "he paints" or "he is p
 or "them". So even the best translator is surprised. How much is exact here: all sentences are few enough to be listed.
 """
 
-import json
 import math
 import random
 import sys
@@ -153,24 +152,17 @@ def perplexities(splits):
     return {"all": perplexity(joint), **{split: perplexity(Counter(pairs)) for split, pairs in splits.items()}}
 
 
-def write_text(out):
-    """Write the text, the references and ``entropy.json``; returns the perplexities."""
+def make(folder):
+    """Write the text, the references and ``data-bin``; returns the perplexities."""
     splits = draw()
     for side, language in enumerate(("de", "en")):
         for split, pairs in splits.items():
-            write_lines(out / f"{split}.{language}", (pair[side] for pair in pairs))
+            write_lines(folder / f"{split}.{language}", (pair[side] for pair in pairs))
         for split in ("valid", "test"):
             references = (pair[side].replace(" ,", ",").replace(" .", ".") for pair in splits[split])
-            write_lines(out / f"{split}.ref.{language}", references)
-    figures = perplexities(splits)
-    write_lines(out / "entropy.json", [json.dumps({"best perplexity of English given German": figures}, indent=1)])
-    return figures
-
-
-def make(folder):
-    figures = write_text(folder)
+            write_lines(folder / f"{split}.ref.{language}", references)
     bitext.write_data_bin(folder, PAIR)
-    return figures
+    return perplexities(splits)
 
 
 def main():

@@ -273,7 +273,7 @@ def random_text(folder: str, words: int, tokens: int) -> str:
 
 
 def training(args: Namespace) -> None:
-    common = ["--task", "language_modeling", *MODEL, *(word for option in SIZES for word in (option, args.dim))]
+    common = ["--task", "language_modeling", *MODEL, *(f"{option}={args.dim}" for option in SIZES)]
     common += ["--tokens-per-sample", args.length, "--sample-break-mode", "none", "--batch-size", args.batch_size]
     common += ["--optimizer", "adam", "--lr", 0.001, "--clip-norm", 5, "--seed", 1, "--num-workers", 0]
     common += ["--cpu"] if args.device == "cpu" else []

@@ -33,9 +33,6 @@ help_asked() {
 
 # module NAME ARGUMENTS...: becomes python -m fairseq_kernels.NAME.
 module() {
-    case ${OMP_NUM_THREADS:-1} in *[!0-9,]* | 0*)
-        die "OMP_NUM_THREADS=$OMP_NUM_THREADS is not allowed: set it to a number of threads, or leave it unset" ;;
-    esac
     [ -n "$PY" ] || find_python fairseq torch
     export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
     # else glibc gives work space on the CPU back to the system and gets it anew, page by page, at each step

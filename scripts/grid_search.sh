@@ -8,15 +8,11 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "$@"
-words=() kernel=
-while [ $# -gt 0 ]; do
-    case $1 in
-        --) words+=("$@"); break ;;
-        --kernel) kernel=${2:-}; shift ;;
-        --kernel=*) kernel=${1#*=} ;;
-        *) words+=("$1") ;;
-    esac
-    shift
+words=() kernel='' before=''
+for word in "$@"; do
+    if [ "$before" = --kernel ]; then kernel=$word
+    elif [ "$word" != --kernel ]; then words+=("$word"); fi
+    before=$word
 done
 [ -n "$kernel" ] || die "give --kernel, of which there is a configs/tables/search_KERNEL.yaml"
 exec bash "$ROOT/scripts/table.sh" "search_$kernel" "${words[@]}"

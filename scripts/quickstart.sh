@@ -67,7 +67,7 @@ printf '\nTranslation\n'
 sed -n 's/^S-[0-3]\t/  German     /p; s/^T-[0-3]\t/  reference  /p; s/^H-[0-3]\t[^\t]*\t/  model      /p; s/^P-[0-3]\t.*//p' \
     "$out/translation/checkpoint_best.pt.test.gen"
 printf 'best possible perplexity of English given German: %.3f; the model, on validation text: %s\n' \
-    "$(value "$out/mt/entropy.json" "best perplexity of English given German" valid)" \
+    "$(value "$out/mt/prepare.json" result valid)" \
     "$(sed -n 's/.*| valid | .* ppl \([0-9.]*\) .*/\1/p' "$out/translation/train.log" | tail -1)"
 cat "$out/translation/test.txt"
 echo "Perplexity near the best possible one: the model has learned nearly all that the German tells of the English."

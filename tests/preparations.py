@@ -31,7 +31,7 @@ def call(monkeypatch, module, *arguments):
 
 def error_of(monkeypatch, module, *arguments):
     """The message with which a preparation ends."""
-    with pytest.raises((common.InputError, OSError, SystemExit)) as ended, redirect_stderr(StringIO()) as printed:
+    with pytest.raises((ValueError, OSError, SystemExit)) as ended, redirect_stderr(StringIO()) as printed:
         call(monkeypatch, module, *arguments)
     return printed.getvalue() or str(ended.value)
 

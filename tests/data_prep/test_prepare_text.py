@@ -50,7 +50,7 @@ def test_words_stay_as_they_are(prepare):
 def test_lower(prepare, tmp_path):
     assert lines_of(prepare("--lower") / "test.txt") == ["the <unk> bird", "no cat"]
     write(tmp_path / "raw" / "test.txt", "a </S>\n")
-    with pytest.raises(common.InputError, match="has the word </s>"):  # reserved in lower case
+    with pytest.raises(ValueError, match="has the word </s>"):  # reserved in lower case
         prepare("--lower")
 
 
@@ -107,7 +107,7 @@ def test_conversations(prepare, tmp_path):
     assert (out / "train.parts").read_bytes() == b"1\n3\n" and not (out / "test.parts").exists()
     for wrong in ("1\n2\n", "1\n4\n"):
         write(parts, wrong)
-        with pytest.raises(common.InputError, match=r"train.txt: has 4 lines, and its .parts [35]"):
+        with pytest.raises(ValueError, match=r"train.txt: has 4 lines, and its .parts [35]"):
             prepare()
 
 

@@ -84,7 +84,7 @@ def test_the_command(monkeypatch, tmp_path, small, capsys):
     for split in ("valid", "test"):
         [line], [reference] = (lines_of(tmp_path / "out" / f"{split}.{kind}") for kind in ("en", "ref.en"))
         assert reference == line.replace(" .", ".")
-    figures = json.loads(files["entropy.json"])["best perplexity of English given German"]
+    figures = json.loads(files["prepare.json"])["result"]
     assert f"{figures['valid']:.4f} (valid)" in capsys.readouterr().out
     words = {word for line in lines_of(tmp_path / "out" / "train.de") for word in line.split()}
     assert words <= set(Dictionary.load(str(tmp_path / "out" / "data-bin" / "dict.de.txt")).symbols)
