@@ -10,7 +10,7 @@ from fairseq_kernels.experiments.tables import ROOT
 
 SMALL = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--decoder-out-embed-dim", "8"]
 # checkpoints often enough for an interruption between two of them
-LONG = [*SMALL, "--batch-size", "1", "--max-update", "120", "--save-interval-updates", "20"]
+LONG = [*SMALL, "--batch-size", "1", "--batch-size-valid", "16", "--max-update", "120", "--save-interval-updates", "20"]
 SHORT = [*SMALL, "--max-update", "10"]
 
 
