@@ -209,6 +209,7 @@ def translation(mt_data, mt_text, tmp_path_factory):
     data = shutil.copytree(mt_data, folder / "toymt" / "data-bin").parent
     shutil.copy(mt_text / "test.en", data / "test.ref.en")
     sizes = [*map(str, SIZES["transformer"]), "--max-update", "30", "--lr", "0.01", "--warmup-updates", "5"]
+    sizes += ["--validate-interval", "15", "--save-interval", "15"]  # an epoch is one update
     succeeded(call("table1", data, folder, "--rows", "lin", "--", *sizes))
     return data, folder
 
@@ -219,7 +220,7 @@ def test_bleu_is_fairseq_s(translation):
     [record] = records(folder, "table1")
     tokenised, detokenised = record["metrics"][:2]
     [best] = folder.glob("runs/toymt/cpu/lin-*/seed1/checkpoint_best.pt")
-    how = ("--gen-subset", "test", "--beam", 5, "--batch-size", 1, "--remove-bpe")
+    how = ("--gen-subset", "test", "--beam", 5, "--batch-size", 8, "--remove-bpe")
     result = fairseq("generate", data / "data-bin", "--path", best, *how)
     [value] = re.findall(r"BLEU4 = ([\d.]+)", result.text)
     assert tokenised["metric"] == "bleu" and tokenised["value"] == pytest.approx(float(value), abs=0.011)
