@@ -8,7 +8,7 @@ import pickle
 import re
 import zipfile
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 import numpy as np
 import torch
@@ -126,15 +126,6 @@ def wrong(checkpoint: object, error: Exception) -> SystemExit:
         return mistake(f"{checkpoint} is refused: it holds {code[1]}, which may run code; give another .pt file")
     line = mistake(f"{checkpoint} is damaged, or no checkpoint of fairseq-train's; give another .pt file")
     return Damaged(line.code)
-
-
-def check_finite(checkpoint: Path, values: Iterable[Tensor]) -> None:
-    """
-    Raises:
-        SystemExit: one line: numbers that are none among a model's.
-    """
-    if not all(value.isfinite().all() for value in values):
-        raise mistake(f"{checkpoint} has parameters that are no numbers: its training diverged; train it anew")
 
 
 def newest(folder: Path) -> Optional[Path]:

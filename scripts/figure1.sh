@@ -4,7 +4,7 @@
 #   bash scripts/figure1.sh [--kernels rbf,wav,log,pow] [--kernel-params log.p=2,pow.p=2]
 #                           [--max-distance 4] [--out FILE]
 #
-# The plot is checkpoints/results/figure1.svg, with --publish results/figure1.svg.
+# The plot is checkpoints/results/figure1.svg, or FILE: results/figure1.svg is that of the defaults.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac

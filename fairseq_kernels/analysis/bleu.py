@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Dict, List, Tuple
 
+import sacrebleu
+
 
 def lines_of(generated: Path, kind: str) -> List[str]:
     """The best hypothesis of each sentence (``H``, the first of an n-best list) or its reference (``T``), tokenised, in
@@ -20,8 +22,6 @@ def lines_of(generated: Path, kind: str) -> List[str]:
 def sentence_counts(generated: Path) -> List[List[int]]:
     """The counts that tokenised BLEU is made of, for each sentence: the lengths of translation and reference, and how
     many of the translation's n-grams the reference has, n = 1 to 4."""
-    import sacrebleu
-
     bleu = sacrebleu.BLEU(tokenize="none", force=True, effective_order=True)
     truth = ([line] for line in lines_of(generated, "T"))
     scores = (bleu.sentence_score(*pair) for pair in zip(lines_of(generated, "H"), truth))
@@ -39,7 +39,6 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
     Raises:
         ValueError: the numbers of sentences differ.
     """
-    import sacrebleu
     from sacremoses import MosesDetokenizer
 
     detokenise = MosesDetokenizer(lang=language).detokenize

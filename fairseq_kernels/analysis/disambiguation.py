@@ -99,9 +99,6 @@ class Answers(NamedTuple):
     log_likelihood: Tensor  # (n,) of the text's word in the cluster, nats
 
 
-Pair = Tuple[Answers, Answers]  # of a model and of the baseline
-
-
 @torch.no_grad()
 def answers(reading: Reading, asked: Questions) -> Answers:
     """The choices of the model whose reading it is."""
@@ -128,9 +125,9 @@ def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Di
     return bootstrap(np.divide, [values - baseline, torch.ones_like(values)], lines, seed)
 
 
-def gain_beyond_random(close: Pair, random: Pair, lines: Tensor, seed: int) -> Dict:
+def gain_beyond_random(close: Sequence[Answers], random: Sequence[Answers], lines: Tensor, seed: int) -> Dict:
     """How much less a model loses than the baseline, as a share of the latter's loss (negative log-likelihood): in
-    close clusters, less the same in random ones, with its interval."""
+    close clusters, less the same in random ones, with its interval. Each pair has the model's answers first."""
     values = [answers.log_likelihood for answers in (*close, *random)]
     return bootstrap(lambda a, a_base, b, b_base: b / b_base - a / a_base, values, lines, seed)
 
@@ -195,7 +192,7 @@ def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Di
             for metric, pair in zip(metrics[name], pairs):
                 metric["difference"] = difference(*pair, asked.lines, SEED)
             gain = gain_beyond_random((own, reference), (own_random, reference_random), asked.lines, SEED)
-            own_gain = {"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain}
-            metrics[name].append({**shared, **own_gain})
+            figure = {"metric": "cluster_gain_beyond_random", "value": gain["mean"], "difference": gain}
+            metrics[name].append({**shared, **figure})
             sentences[name] = shown + disagreements(first, asked, {baseline: reference, name: own}, EXAMPLES)
     return metrics, sentences

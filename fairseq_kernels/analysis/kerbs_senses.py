@@ -14,7 +14,7 @@ from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (a damaged dictionary in one line)
-from ..checkpoint import check_finite, load, model_state, task_settings
+from ..checkpoint import load, model_state, task_settings
 from ..errors import CommandParser, mistake, positive_int
 from .measurement import provenance
 
@@ -36,7 +36,6 @@ def senses(checkpoint: Path, data: Path) -> Tuple[pandas.DataFrame, Tensor]:
     if "sense_word" not in layer:
         raise mistake(f"{checkpoint} has no senses; give a checkpoint trained with --output-layer kerbs")
     known = {name: layer[key] for name, key in VALUES.items() if key in layer}
-    check_finite(checkpoint, [layer["weight"], *known.values()])
     home = layer["sense_word"]
     words = dictionary(checkpoint, data, 1 + int(home.max()))
     counts = layer.get("allocation.occurrences", -torch.arange(len(words)))  # the dictionary is in frequency's order

@@ -15,7 +15,6 @@ from .plotting import file_pyplot
 
 DISTANCE_KERNELS = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
 POINTS = 100
-PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "figure1.svg"
 
 
 def graph(kernel: Kernel, distance: Tensor) -> Tuple[Tensor, Tensor]:
@@ -40,9 +39,8 @@ def plot(kernels: str, kernel_params: str, max_distance: float, path: Path) -> N
         ValueError: an unknown kernel or hyper-parameter, or a kernel that isn't a function of the distance alone.
     """
     names = parse_kernels(kernels)
-    for name in names:
-        if name not in DISTANCE_KERNELS:
-            raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")
+    for name in set(names) - set(DISTANCE_KERNELS):
+        raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")
     x = torch.linspace(0, max_distance, POINTS + 1, dtype=torch.float64)[1:]
     label = r"$\|W_v - h\|$"
     modules = build_kernels(names, 1, kernel_params)
@@ -67,7 +65,6 @@ def main() -> None:
     parser.add_argument("--kernel-params", default="log.p=2,pow.p=2", help="hyper-parameters, as in training")
     parser.add_argument("--max-distance", type=float, default=4.0, help="where the graphs end")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/results/figure1.svg"), help=".svg or .png")
-    parser.add_argument("--publish", action="store_const", dest="out", const=PUBLISHED, help="as the one in results/")
     args = parser.parse_args()
     with one_line_errors():
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,8 @@
 """matplotlib for pictures that go to files."""
 
-import logging
-
 
 def file_pyplot():
-    """``pyplot`` without a screen and without its debug lines: fairseq's import sets the root logger to DEBUG."""
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    """``pyplot`` without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -10,7 +10,6 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from .. import fairseq_plugin  # noqa: F401  (registers the models)
-from ..checkpoint import check_finite
 from ..errors import mistake
 from ..models.kernel_model import KernelModel
 from ..output_layers import OutputLayer
@@ -35,14 +34,13 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     ``evaluate_lm.sh`` does; on a GPU where there is one.
 
     Raises:
-        SystemExit: one line: a model without one of our output layers, or with parameters that aren't numbers.
+        SystemExit: one line: a model without one of our output layers.
     """
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none"}
     [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(model, KernelModel):
         raise mistake(f"{checkpoint} is of fairseq's own model; give one trained with --arch kernel_lstm_lm")
-    check_finite(checkpoint, model.parameters())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device).eval()
     task.args.tokens_per_sample = min(BLOCK, task.args.tokens_per_sample, model.max_positions())

@@ -1,5 +1,5 @@
-"""How well word embeddings order pairs of words by similarity: the SimLex-999 score (Hill et al. 2014) of language
-models, as in de Brebisson & Vincent (2016, Tables 5 and 6).
+"""How well word embeddings order pairs of words by similarity: the score on SimLex-999 (Hill et al. 2014,
+https://fh295.github.io/simlex.html) of language models, as in de Brebisson & Vincent (2016, Tables 5 and 6).
 
 python -m fairseq_kernels.analysis.word_similarity DATA_BIN CHECKPOINT ... --simlex SimLex-999.txt
 """
@@ -15,8 +15,6 @@ from scipy.stats import spearmanr
 from ..checkpoint import model_state
 from ..errors import CommandParser
 from .kerbs_senses import dictionary
-
-SOURCE = "https://fh295.github.io/simlex.html"
 
 
 def read_pairs(path: Path) -> pandas.DataFrame:
@@ -51,7 +49,7 @@ def main() -> None:
     parser = CommandParser(prog="python -m fairseq_kernels.analysis.word_similarity", description=__doc__)
     parser.add_argument("data", type=Path, help="data-bin folder of the training")
     parser.add_argument("checkpoints", nargs="+", type=Path)
-    parser.add_argument("--simlex", type=Path, required=True, help="SimLex-999.txt, from " + SOURCE)
+    parser.add_argument("--simlex", type=Path, required=True, help="SimLex-999.txt")
     args = parser.parse_args()
     pairs = read_pairs(args.simlex)
     print("correlation  covered pairs")

@@ -102,17 +102,16 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(Path(__file__).with_name("Snakefile"))]
     command += ["--directory", str(root), "--configfile", str(root / "plan.json"), "--nolock", "--keep-going"]
     command.append("--forceall")  # a marker may be there, where a record isn't
-    if args.workflow_profile is None:
-        command += ["--cores", str(args.jobs * threads)]
-    else:
-        command += ["--workflow-profile", str(args.workflow_profile.resolve())]
+    profile = args.workflow_profile
+    command += ["--workflow-profile", str(profile.resolve())] if profile else ["--cores", str(args.jobs * threads)]
     cache = {"XDG_CACHE_HOME": str(root / ".snakemake" / "cache")}  # HOME may not be writable
     with open(root / "snakemake.log", "a") as log:
         how = {"stdin": subprocess.DEVNULL, "stderr": log, "env": {**os.environ, **cache}}
         process = subprocess.Popen(command, start_new_session=True, **how)
-    left = list(runs)
+    left, ended = list(runs), False
     try:
-        while left:
+        while left and not ended:
+            time.sleep(0.5)
             ended = process.poll() is not None
             for run in [run for run in left if run.is_done()]:
                 left.remove(run)
@@ -122,9 +121,6 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
                 shown = [each for each in record["metrics"] if not each["metric"].startswith("pi_")]
                 figures = ", ".join(f"{m['split']} {m['metric']} {m['value']:.6g}" for m in shown)
                 print(f"{run.label}: {figures}", flush=True)
-            if ended:
-                break
-            time.sleep(0.5)
         process.wait()
     finally:
         if process.poll() is None:  # interrupted: Snakemake and its jobs; those on a cluster it cancels

@@ -11,9 +11,6 @@ from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is im
 from ..output_layers.table import ANY_LAYER, LAYERS
 from .tables import ROOT, Settings
 
-# a group's _name as fairseq-train's option
-NAMES = {"task": "task", "model": "arch", "criterion": "criterion", "optimizer": "optimizer"}
-NAMES["lr_scheduler"] = "lr_scheduler"
 # named architectures: the models themselves, for hydra's use, leave settings open on the command line
 ARCHITECTURES = {"kernel_lstm_lm": "kernel_lstm_lm_swb"}
 ARCHITECTURES.update({name: f"{name}_iwslt_de_en" for name in ("transformer", "kernel_transformer")})
@@ -64,7 +61,7 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
             if value == "???" or value is False and name not in TAKE_BOOLEANS:
                 continue
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            own = NAMES[group] if name == "_name" else name
+            own = name if name != "_name" else "arch" if group == "model" else group
             settings[own] = True if value is True and name not in TAKE_BOOLEANS else text
     return {**{name: value for name, value in settings.items() if name not in options}, **options}
 

@@ -368,9 +368,8 @@ def put_into(text: str, chapters: Sequence[Chapter]) -> str:
 
 def html(chapters: Sequence[Chapter]) -> str:
     """The report as a page that needs no other file."""
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template("report.html").render(chapters=chapters)
+    text = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    return jinja2.Template(text, autoescape=True, trim_blocks=True, lstrip_blocks=True).render(chapters=chapters)
 
 
 def main() -> None:

@@ -116,8 +116,7 @@ class Run:
     def command(self) -> List[str]:
         """The command that trains the same."""
         folder = self.corpus.folder
-        if folder.is_absolute():  # which tells of the machine
-            folder = Path("data", folder.name)
+        folder = Path("data", folder.name) if folder.is_absolute() else folder  # it would tell of the machine
         if self.unigram:
             return ["bash", "scripts/table.sh", "table1", str(folder), "--rows", "unigram"]
         words = [*words_of(self.options), "--seed", str(self.seed)]
@@ -204,8 +203,7 @@ class Run:
         data = self.corpus.binarised
         if name == "simlex":
             values = word_similarity.simlex(data, self.best, word_similarity.read_pairs(path))
-            figure = {"split": "SimLex-999", "metric": name, "value": round(values["correlation"], 4)}
-            return [{**figure, "covered": values["covered"], "pairs": values["pairs"]}]
+            return [{"split": "SimLex-999", "metric": name, "value": round(values.pop("correlation"), 4), **values}]
         values = {split: top10_error.top10_error(data, self.best, split) for split in ("valid", "test")}
         return [{"split": split, "metric": name, "value": round(value, 4)} for split, value in values.items()]
 

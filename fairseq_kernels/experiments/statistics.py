@@ -7,7 +7,7 @@ part of the error comes from a paired bootstrap. A difference's error has both.
 
 import functools
 import math
-from typing import Callable, Dict, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 import pandas
@@ -63,11 +63,7 @@ def pooled(values: pandas.DataFrame) -> Dict[str, Spread]:
     return {size: each if each.freedom >= FEW else every for size, each in own.items()}
 
 
-class Text(NamedTuple):
-    """How a figure is made of the text's parts: ``counts`` (P, k) of the parts, and the figures of sums (..., k)."""
-
-    counts: Callable
-    figure: Callable
+Text = Tuple[Callable, Callable]  # how a figure is made: the counts (P, k) of a text's parts, figures of sums (..., k)
 
 
 @functools.lru_cache(maxsize=4)
@@ -82,11 +78,12 @@ def resampled(runs: Sequence, text: Text) -> numpy.ndarray:
     Args:
         runs: of each seed the text's parts.
     """
-    counts = [text.counts(numpy.asarray(parts, float)) for parts in runs]
-    return numpy.mean([text.figure(draws(len(each)) @ each) for each in counts], axis=0)
+    counts_of, figure = text
+    counts = [counts_of(numpy.asarray(parts, float)) for parts in runs]
+    return numpy.mean([figure(draws(len(each)) @ each) for each in counts], axis=0)
 
 
-def compare(measured: pandas.DataFrame, base: str, spread: Spread, text: Text = None) -> pandas.DataFrame:
+def compare(measured: pandas.DataFrame, base: str, spread: Spread, text: Optional[Text] = None) -> pandas.DataFrame:
     """Each row's difference from one of them.
 
     The error's square is the seeds', from the pooled deviation, and the text's, from the bootstrap, where these are
@@ -111,7 +108,7 @@ def compare(measured: pandas.DataFrame, base: str, spread: Spread, text: Text = 
     return result
 
 
-def comparison(row: pandas.DataFrame, base: pandas.DataFrame, spread: Spread, text: Text) -> Tuple:
+def comparison(row: pandas.DataFrame, base: pandas.DataFrame, spread: Spread, text: Optional[Text]) -> Tuple:
     """Difference, error, degrees of freedom, and whether the text is in the error."""
     difference = row.value.mean() - base.value.mean()
     if not (numpy.isfinite(row.value).all() and numpy.isfinite(base.value).all()):  # a training diverged
@@ -183,6 +180,6 @@ def bleu_counts(sentences: numpy.ndarray) -> numpy.ndarray:
 
 
 TEXTS = {  # of metrics whose figures come from parts; of perplexity its logarithm, from tokens and nats
-    "ppl": Text(lambda parts: parts, lambda sums: sums[..., 1] / sums[..., 0]),
-    "bleu": Text(bleu_counts, bleu),
+    "ppl": (lambda parts: parts, lambda sums: sums[..., 1] / sums[..., 0]),
+    "bleu": (bleu_counts, bleu),
 }
