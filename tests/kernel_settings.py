@@ -34,6 +34,7 @@ LEARNED_FROM = [
     ("pol", "pol.alpha=learned:0.5,pol.c=learned:-0.2,pol.p=3"),
     ("log", "log.p=learned:3,log.gamma=learned:0.3,log.scale=learned:2"),
     ("pow", "pow.p=learned:3,pow.gamma=learned:0.3"),
+    *((name, f"{name}.gamma=learned:0.3") for name in ("log", "pow")),
     ("hpb", "hpb.gamma=learned:0.5,hpb.cap=learned:0.9"),
 ]
 EVERY = [*FIXED, *LEARNED, *LEARNED_FROM]

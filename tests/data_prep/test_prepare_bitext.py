@@ -144,6 +144,7 @@ def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
         assert set(entries) == used | set(padding) and (len(entries) + 4) % 8 == 0
     assert {name for name in files if name.startswith("data-bin/test")} == {
         f"data-bin/test.en-de.{language}.{kind}" for language, kind in product(LANGUAGES, ("bin", "idx"))}
+    assert {b"T he</w>", b"E in</w>"} <= set(files["code"].splitlines())  # merges of both languages
     report = capsys.readouterr().out
     assert re.search(r"^train.de +200 lines", report, re.M) and "dropped by cleaning: 0 training pairs" in report
 

@@ -299,13 +299,13 @@ def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
     assert build_kernels("lin", 4, {"bilinear": {"scale": 2.0}})
 
 
-@pytest.mark.parametrize("start", [2, 2.0])
+@pytest.mark.parametrize("start", [2, 2.0, 0])
 def test_learned_values_are_float32_at_least(start):
     """Started at an integer, and made where bfloat16 is the default."""
     torch.set_default_dtype(torch.bfloat16)
     try:
-        kernel = KERNELS["pol"](DIM, alpha=Learned(start))
+        kernel = KERNELS["pol"](DIM, c=Learned(start))
     finally:
         torch.set_default_dtype(torch.float32)
     [value] = kernel.parameters()
-    assert value.dtype == torch.float32 and float(value) == 2
+    assert value.dtype == torch.float32 and float(value) == start

@@ -202,9 +202,8 @@ def test_two_processes_go_on(lm_data, tmp_path):
     options += ("--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam", "--lr", 0.01)
     options += ("--log-format", "json", "--no-epoch-checkpoints", "--distributed-world-size", 2, "--save-dir", tmp_path)
     options += ("--num-workers", 0)  # for each epoch's data a process would be spawned, which imports torch and fairseq
-    for epochs in (1, 3):
-        result = fairseq("train", lm_data, *options, "--max-epoch", epochs)
-    losses = [line["loss"] for line in logged(result, "valid")]
-    assert len(losses) == 2 and losses[1] < losses[0]
+    results = [fairseq("train", lm_data, *options, "--max-epoch", epochs) for epochs in (2, 3)]
+    losses = [[line["loss"] for line in logged(result, "valid")] for result in results]
+    assert list(map(len, losses)) == [2, 1] and losses[1][0] < losses[0][1] < losses[0][0]
     last = checkpoint.load(tmp_path / "checkpoint_last.pt")
     assert last["extra_state"]["train_iterator"]["epoch"] == 4
