@@ -127,7 +127,6 @@ def commands(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ("no target side", mt_training(one_sided, next(folders)), ["no text of the target language"]),
             ("no sentence fits", mt_training(mt_data, next(folders), "--max-tokens", 1), ["--max-tokens"]),
             ("divergence", lm_training(lm_data, next(folders), "--lr", 1e38), ["diverged", "--lr"]),
-            ("a number that is none", lm_training(lm_data, next(folders), "--lr", "1e-"), ["--lr", "1e-"]),
             ("two processes", lm_training(lm_data, next(folders), "--distributed-world-size", 2, "--kernels", "log",
                                           "--kernel-params", "log.p=-1"), ["log.p=-1"]),
             ("a restored file", lm_training(lm_data, next(folders), "--restore-file", cut), ["cut.pt"]),
