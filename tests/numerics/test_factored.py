@@ -119,7 +119,7 @@ def test_hundreds_of_steps(name, options):
     dense, factors = pair(name, **options)
     optimizers = torch.optim.SGD(dense.parameters(), lr=0.3), FactoredSGD([factors], lr=0.3)
     generator = torch.Generator().manual_seed(2)
-    for number in range(300):
+    for number in range(200):
         batches = [batch((FEW, MANY)[number % 2], generator)]
         for layer, sgd in zip((dense, factors), optimizers):
             step(layer, sgd, batches)
@@ -142,12 +142,11 @@ def test_steps_on_the_other_losses(bias, name):
     assert_same(dense, factors, **TIGHT)
 
 
-@with_and_without_bias
 @each_softmax
-def test_float32_stays_close(name, bias):
+def test_float32_stays_close(name):
     """Over several hundred steps, to what SGD in float64 finds; no farther than dense SGD in float32, nearly."""
-    exact, _ = pair(name, bias=bias)
-    dense, factors = pair(name, bias=bias, dtype=torch.float32)
+    exact, _ = pair(name)
+    dense, factors = pair(name, dtype=torch.float32)
     exact.load_state_dict(dense.state_dict())
     layers = exact, dense, factors
     rate = 0.05
