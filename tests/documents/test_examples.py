@@ -58,7 +58,7 @@ def test_mnist(tmp_path):
             header = bytes([0, 0, 8, values.dim()]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
             (tmp_path / f"{name}-{kind}-ubyte").write_bytes(header + values.to(torch.uint8).numpy().tobytes())
     results = tmp_path / "mnist.json"
-    options = "--results", results, "--seeds", 1, "--epochs", 8, "--losses", "taylor", "--splits", "random"
+    options = "--results", results, "--seeds", 1, "--epochs", 6, "--losses", "taylor", "--splits", "random"
     out = python("examples/mnist.py", tmp_path, *options)
     records = json.loads(results.read_text())
     assert out.count("valid loss") == len(records) == 4 + 1
