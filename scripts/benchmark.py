@@ -53,7 +53,7 @@ def compare(rows: List[Tuple[Dict, Callable[[], Step]]], args: Namespace) -> Non
     """
     for round_ in range(args.rounds):
         for row, build in rows:
-            result = measured(build, {}, args.steps, args.threads, args.device)
+            result = measured(build, args.steps, args.threads, args.device)
             row["steps"] = row.get("steps", []) + [round(second, 5) for second in result["seconds"]]
             row["seconds"] = min(row["steps"])
             row["mebibytes"] = max(row.get("mebibytes", 0), round(result["mebibytes"], 1))

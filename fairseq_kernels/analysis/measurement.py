@@ -18,10 +18,8 @@ import torch
 USED = ("fairseq_kernels", "configs", "scripts", "data-prep", ":!configs/searched.yaml")
 
 
-def measured(
-    build: Callable[..., Callable[[], None]], arguments: Dict, steps: int, threads: Optional[int], device: str
-) -> Dict:
-    """Runs ``build(**arguments)()`` once to warm up and ``steps`` times in a new process, alone. On CPU it needs Linux.
+def measured(build: Callable[[], Callable[[], None]], steps: int, threads: Optional[int], device: str) -> Dict:
+    """Runs ``build()()`` once to warm up and ``steps`` times in a new process, alone. On CPU it needs Linux.
 
     Returns:
         ``seconds`` of each step, and ``mebibytes``: the peak of the process' resident set (on CUDA, of torch's
@@ -30,14 +28,14 @@ def measured(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "fairseq_kernels"])
     with ProcessPoolExecutor(1, context) as process:
-        return process.submit(_measure, build, arguments, steps, threads, device).result()
+        return process.submit(_measure, build, steps, threads, device).result()
 
 
-def _measure(build, arguments, steps, threads, device):
+def _measure(build, steps, threads, device):
     if threads:
         torch.set_num_threads(threads)
     torch.manual_seed(1)
-    step = build(**arguments)
+    step = build()
     step()
     if device == "cpu":
         ctypes.CDLL(None).malloc_trim(0)  # what earlier steps freed counts when it is needed again
