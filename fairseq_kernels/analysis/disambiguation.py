@@ -129,7 +129,9 @@ def gain_beyond_random(close: Sequence[Answers], random: Sequence[Answers], line
     """How much less a model loses than the baseline, as a share of the latter's loss (negative log-likelihood): in
     close clusters, less the same in random ones, with its interval. Each pair has the model's answers first."""
     values = [answers.log_likelihood for answers in (*close, *random)]
-    return bootstrap(lambda a, a_base, b, b_base: b / b_base - a / a_base, values, lines, seed)
+    return bootstrap(
+        lambda own, base, own_random, base_random: own_random / base_random - own / base, values, lines, seed
+    )
 
 
 def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> str:

@@ -196,10 +196,8 @@ def evaluate_command(kind: str, *words: str) -> None:
         print(f"{split} BLEU4 {first['value']:.1f} (fairseq's, tokenised), {detokenised} (log: {place}.gen)")
 
 
-COMMANDS = {"table": table_command, "train": train_command, "evaluate": evaluate_command}
-
-
 def main() -> None:
+    commands = {"table": table_command, "train": train_command, "evaluate": evaluate_command}
     command, name, *words = sys.argv[1:]
     program = f"{name}.sh" if command == "table" else f"{command}_{name}.sh"
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -207,7 +205,7 @@ def main() -> None:
             signal.signal(number, signal.default_int_handler)
     log_as_fairseq(logging.WARNING)  # nothing of its files and folders
     try:
-        COMMANDS[command](name, *words)
+        commands[command](name, *words)
     except Timeout as error:
         sys.exit(f"{program}: error: another table is run in {Path(error.lock_file).parent}; wait for it")
     except Exception as error:

@@ -104,7 +104,8 @@ def chapter(table: tables.Table, figures: pandas.DataFrame, compared: pandas.Dat
         here, there = (at(each, profile=profile, corpus=corpus) for each in (figures, compared))
         title = f"{corpus}, --profile {profile}"
         parts += [measures(title, table, here)] if table.heads else trainings(title, table, here, there)
-    return Chapter(table.name, f"{table.title} ({table.source})", table.note, parts)
+    source = f" ({table.source})" if table.source else ""
+    return Chapter(table.name, table.title + source, table.note, parts)
 
 
 def trainings(title: str, table: tables.Table, here: pandas.DataFrame, there: pandas.DataFrame) -> List[Part]:

@@ -217,15 +217,14 @@ def pairs(curve: Dict[int, float]) -> List[List[float]]:
 
 
 def device() -> List[str]:
-    return [] if torch.cuda.is_available() else ["--cpu"]
+    # a process for the data would be waited for, five seconds at the end of an epoch or validation
+    return [] if torch.cuda.is_available() else ["--cpu", "--num-workers", "0"]
 
 
 def training(corpus: Corpus, profile: str, settings: Settings, folder: Path, user_dir: str) -> List[str]:
     """All arguments of fairseq-train."""
-    # a process for the data would be waited for, five seconds at the end of an epoch or validation
-    workers = [] if torch.cuda.is_available() else ["--num-workers", "0"]
     places = [str(corpus.binarised), "--user-dir", user_dir, "--save-dir", str(folder)]
-    return [*places, *device(), *workers, *words_of(training_settings(corpus.kind, profile, settings))]
+    return [*places, *device(), *words_of(training_settings(corpus.kind, profile, settings))]
 
 
 def train(arguments: List[str], folder: Path, label: str = "") -> None:

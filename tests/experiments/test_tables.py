@@ -51,7 +51,7 @@ def test_a_table_is_one_file(monkeypatch, tmp_path):
     "content, named",
     [
         ("{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}", "option"),
-        ("{title: a, rows: [{name: lin}]}", "source"),
+        ("{source: b, rows: [{name: lin}]}", "title"),
         ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "ppl"),
     ],
 )
