@@ -15,7 +15,7 @@ Hesitations (uh, um, uh-huh, ...) stay, as words, in one spelling each. All rule
 each with an example, which the tests run.
 """
 
-import glob
+import os
 import re
 import unicodedata
 from hashlib import sha256
@@ -241,14 +241,26 @@ FISHER_NAMES = r"(fe_03_\d+)\.txt"
 HUB5_NAMES = r"((?:en|sw)_?\d+.*)\.txt"
 
 
+def files_below(directory, pattern):
+    """Sorted files below ``directory``, links followed, whose names match ``pattern``.
+
+    Raises:
+        OSError: a folder can't be read.
+    """
+    def fail(error):
+        raise error
+
+    folders = os.walk(directory, onerror=fail, followlinks=True)
+    return sorted(Path(parent, name) for parent, _, names in folders for name in names if re.fullmatch(pattern, name))
+
+
 def conversations(path, pattern, format_, split=None):
-    """A ``Transcript`` for each file below ``path``, links followed, whose name matches ``pattern``; group 1 is the
-    conversation. A copy of a file counts once."""
+    """A ``Transcript`` for each file below ``path`` whose name matches ``pattern``; group 1 is the conversation. A copy
+    of a file counts once."""
     files = {}
-    for file in map(Path, sorted(glob.iglob(f"{glob.escape(path)}/**", recursive=True))):
-        match = re.fullmatch(pattern, file.name)
-        if match and "bbn_orig" not in file.parts:  # Fisher's originals in another format
-            files.setdefault(file.name, Transcript(file, format_, match[1], split))
+    for file in files_below(path, pattern):
+        if "bbn_orig" not in file.parts:  # Fisher's originals in another format
+            files.setdefault(file.name, Transcript(file, format_, re.fullmatch(pattern, file.name)[1], split))
     if not files:
         raise ValueError(f"{path}: no file with a name like {pattern} in it or below")
     return [files[name] for name in sorted(files)]
@@ -258,7 +270,7 @@ def hub5(path):
     """Hub5 2000's reference: an ``.stm``, an LDC ``.txt``, or a directory with either (an English ``.stm`` first)."""
     if path.is_file():
         return [Transcript(path, "stm" if path.suffix == ".stm" else "hub5", path.stem, "test")]
-    references = sorted(path.rglob("*.stm"), key=lambda file: ("english" not in file.name, file))
+    references = sorted(files_below(path, r".*\.stm"), key=lambda file: "english" not in file.name)
     return hub5(references[0]) if references else conversations(path, HUB5_NAMES, "hub5", "test")
 
 
@@ -267,8 +279,9 @@ def swda(path):
     root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
     for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
-        forms = (form for name in names for form in (f"{name}/*.txt", f"{name}_set.txt"))
-        files = next(filter(None, (sorted(root.glob(form)) for form in forms)), [])
+        named = [files_below(root / name, r".*\.txt") for name in names if (root / name).is_dir()]
+        sets = [[root / f"{name}_set.txt"] for name in names if (root / f"{name}_set.txt").is_file()]
+        files = next(filter(None, [*named, *sets]), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
         raise ValueError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "

@@ -319,6 +319,10 @@ def test_wrong_archives(monkeypatch, tmp_path, archive, files):
     train = "de-en/train.tags.de-en.de"
     message = error(pack(tmp_path / "short.tgz", {**files, train: files[train].rsplit("\n", 2)[0] + "\n"}))
     assert "the train text has 749 lines and 750 lines" in message
+    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", max(len(text.encode()) for text in files.values()))
+    assert iwslt14.members(archive)
+    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", iwslt14.LARGEST_MEMBER - 1)
+    assert "bytes: this is another archive" in error(archive)
 
 
 def test_archive_is_downloaded_where_it_is_not_there(archive, tmp_path, monkeypatch):
