@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, factored
 from fairseq_kernels.analysis.measurement import measured, provenance
 from fairseq_kernels.errors import CommandParser, positive_int
 from fairseq_kernels.fused.matrix_products import onednn, word_blocks
@@ -77,7 +77,8 @@ def compare(rows: List[Tuple[Dict, Callable[[], Step]]], args: Namespace) -> Non
 LAYER = """Time and memory of output layers, forward and backward: this package's against what else there is.
 
 A layer is a kernel mixture, with "untied" after it where its components have matrices of their own, an output layer's
-name as "taylor", or another implementation: "mos 9", "stock", "torch chunked", "taylor autograd", "spherical autograd".
+name as "taylor", with "factored" after it where W is kept in factors, whose step is then in the time, too, or another
+implementation: "mos 9", "stock", "torch chunked", "taylor autograd", "spherical autograd".
 """
 COMPARED = {  # by the number of tokens
     2048: ["mos 9", "9xlin", NINE, "9xlin untied"],
@@ -98,15 +99,19 @@ def layer_step(name: str, tokens: int, words: int, dim: int, device: str, dtype:
     elif first in LAYERS:
         layer = LAYERS[first].layer(dim, words, bias=False)
         nn.init.normal_(layer.weight, std=dim**-0.5)
+        layer = factored(layer) if option else layer
         loss = layer.nll
     else:
         layer = GeneralizedSoftmax(dim, words, first, bias=False, untied=option == "untied")
         loss = layer.nll
     layer.to(device=device, dtype=features.dtype)
+    optimizer = FactoredSGD([layer], lr=1e-3 / tokens) if option == "factored" else None
 
     def step():
         loss(features, target).backward()
         features.grad = None
+        if optimizer:
+            optimizer.step()
         layer.zero_grad(set_to_none=True)
 
     return step

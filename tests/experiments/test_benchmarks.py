@@ -33,7 +33,7 @@ def test_limit(tmp_path):
 
 def test_layer(tmp_path):
     """A row each with its steps, and the ratio to the first one."""
-    names = ["lin", "stock", "2xlin untied", "taylor", "spherical autograd", "mos 2"]
+    names = ["lin", "stock", "2xlin untied", "taylor", "taylor factored", "spherical autograd", "mos 2"]
     sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
     rows = run(tmp_path, "layer", "--only", *names, *sizes)["rows"]
     assert [row["name"] for row in rows] == names and all(len(row["steps"]) == 2 for row in rows)
