@@ -46,9 +46,8 @@ class Model(nn.Module):
         return self.layer.nll(self.hidden(inputs).tanh(), target) / 2
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", ["mixture", "taylor", "kerbs"])
-def test_compiled_models_have_their_gradients(name, backend):
+def test_compiled_models_have_their_gradients(name):
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = Model(LAYERS[name]())
@@ -56,9 +55,9 @@ def test_compiled_models_have_their_gradients(name, backend):
     plain = model(inputs, target)
     wanted = gradients(plain, *model.parameters())
     try:
-        compiled = torch.compile(model, backend=backend)(inputs, target)
+        compiled = torch.compile(model)(inputs, target)
     except torch._dynamo.exc.BackendCompilerFailed as error:
-        pytest.skip(f"no compiler for {backend} here: {str(error).splitlines()[0]}")
+        pytest.skip(f"no compiler here: {str(error).splitlines()[0]}")
     torch.testing.assert_close(compiled, plain)
     torch.testing.assert_close(gradients(compiled, *model.parameters()), wanted, rtol=1e-4, atol=1e-5)
 

@@ -112,10 +112,7 @@ def test_the_table_follows_the_senses():
         layer.sense_word[20] = (layer.sense_word[20] + 1) % 11
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["every", "rate", "minimum", "maximum", "share", "frequent"],
-)
+@pytest.mark.parametrize("option", ["every", "rate", "minimum", "maximum", "share", "frequent"])
 def test_wrong_allocation_settings(option):
     with pytest.raises(ValueError, match=f"{option}=0 is not allowed"):
         AllocationSettings(**{option: 0})

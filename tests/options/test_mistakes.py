@@ -62,8 +62,7 @@ def begun(words) -> None:
 @pytest.mark.parametrize("given", OPTIONS)
 def test_option(given, lm_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arch = {"arch": given.split()[1]} if given.startswith("--arch") and "transformer" in given else {}
-    _, *words = lm_training(lm_data, tmp_path / "new", *given.split(), **arch)
+    _, *words = lm_training(lm_data, tmp_path / "new", *given.split())
     with pytest.raises(SystemExit, match="^fairseq_kernels: error: .") as end:
         begun(words)
     assert all(part in end.value.code for part in OPTIONS[given]) and "\n" not in end.value.code

@@ -169,7 +169,7 @@ def test_files_of_dataset_impl_lazy(folder, tmp_path):
         builder.finalize(f"{folder}/{split}.idx")
     assert all(map(torch.equal, loaded(folder, combine=False), sentences))
     assert (word_counts(folder / "train", dictionary) == counts).all() and counts.sum() == sum(map(len, sentences))
-    ways = (), ("--dataset-impl", "cached"), ("--dataset-impl", "lazy")
+    ways = (), ("--dataset-impl", "lazy")
     trainings = [
         later(*lm_training(folder, tmp_path / str(n), "--max-update", 2, "--output-bias", "prior", *way))
         for n, way in enumerate(ways)

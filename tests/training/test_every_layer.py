@@ -30,7 +30,6 @@ MODELS = {
     "all shared": (TRANSLATION, "kernels", "--kernels", "lin,hpb", "--share-all-embeddings", "--untied-projections",
                    "--output-bias", "prior"),
     "taylor": (LSTM, "taylor"),
-    "taylor transformer": (TRANSFORMER, "taylor", SHARED),
     "spherical": (LSTM, "spherical", "--output-bias", "false", "--epsilon", 0.1),
     "spherical translation": (TRANSLATION, "spherical"),
     "squared error": (LSTM, "squared-error"),
