@@ -10,17 +10,6 @@ from fairseq_commands import awaited, later, lm_training
 
 from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.analysis import disambiguation as module
-from fairseq_kernels.analysis.disambiguation import (
-    Answers,
-    answers,
-    clusters,
-    compare,
-    difference,
-    frequent_words,
-    gain_beyond_random,
-    questions,
-    shuffled,
-)
 from fairseq_kernels.analysis.reading import Reading, read
 
 # clusters
@@ -43,15 +32,15 @@ def test_greedy_rule():
                 best = tightness, [word, *(other for _, other in rated)]
         expected.append(best[1])
         free = [word for word in free if word not in best[1]]
-    assert clusters(weight, candidates, 4, 7).tolist() == expected
+    assert module.clusters(weight, candidates, 4, 7).tolist() == expected
 
 
 def test_frequent_words():
     dictionary = Dictionary()
     for word, count in (("a", 9), ("<laughter>", 8), ("b", 7), ("<", 6), ("c", 5), ("madeupword0000", 0)):
         dictionary.add_symbol(word, n=count)
-    assert [dictionary[word] for word in frequent_words(dictionary, 10)] == ["a", "b", "<", "c"]
-    assert [dictionary[word] for word in frequent_words(dictionary, 2)] == ["a", "b"]
+    assert [dictionary[word] for word in module.frequent_words(dictionary, 10)] == ["a", "b", "<", "c"]
+    assert [dictionary[word] for word in module.frequent_words(dictionary, 2)] == ["a", "b"]
 
 
 # choices
@@ -82,7 +71,7 @@ def groups():
 
 @pytest.fixture(scope="module")
 def asked(text, groups):
-    return questions(text, groups)
+    return module.questions(text, groups)
 
 
 def test_questions(text, groups, asked):
@@ -97,7 +86,7 @@ def test_questions(text, groups, asked):
 
 def test_answers(monkeypatch, text, asked):
     monkeypatch.setattr(module, "CHUNK", 7)
-    own = answers(text, asked)
+    own = module.answers(text, asked)
     layer = GeneralizedSoftmax(8, len(text.dictionary), kernels="2xlin,log", kernel_params="log.p=3").double()
     layer.load_state_dict(text.layer.state_dict())
     p = layer(text.features.double()).exp().detach()
@@ -124,18 +113,18 @@ def values():
 def test_intervals(values):
     """Equal models; better and worse ones; seeds; a line a word: the normal approximation of a mean."""
     one, other, lines = values
-    assert difference(one, one, lines, seed=1) == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
-    same = difference(one, other, lines, seed=1)
+    assert module.difference(one, one, lines, seed=1) == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
+    same = module.difference(one, other, lines, seed=1)
     assert same["mean"] == pytest.approx(float((one - other).mean()))
     assert same["low"] < 0 < same["high"] and not same["excludes_0"]
-    better, worse = difference(one + 1, other, lines, seed=1), difference(other, one + 1, lines, seed=1)
+    better, worse = module.difference(one + 1, other, lines, seed=1), module.difference(other, one + 1, lines, seed=1)
     assert better["excludes_0"] and better["low"] == pytest.approx(same["low"] + 1) and worse["high"] < 0
-    assert same == difference(*values, seed=1) != difference(*values, seed=2)
-    single = difference(one, other, torch.arange(1000), seed=1)
+    assert same == module.difference(*values, seed=1) != module.difference(*values, seed=2)
+    single = module.difference(one, other, torch.arange(1000), seed=1)
     half = 1.96 * float((one - other).std()) / math.sqrt(1000)
     assert single["high"] - single["low"] == pytest.approx(2 * half, rel=0.05)
     nine = [part.repeat_interleave(9) for part in (one, other, torch.arange(1000))]  # words that say the same in a line
-    assert difference(*nine, seed=1) == pytest.approx(single)
+    assert module.difference(*nine, seed=1) == pytest.approx(single)
 
 
 # random clusters
@@ -145,27 +134,27 @@ def test_random_clusters_are_of_the_same_words_and_frequencies():
     """Each place has a word among the 20 that are about as frequent as the former one, mostly another."""
     counts = torch.arange(1000, 0, -1) ** 2
     close = torch.randperm(200, generator=torch.Generator().manual_seed(1)).view(40, 5) + 10
-    random = shuffled(close, counts, seed=1)
+    random = module.shuffled(close, counts, seed=1)
     assert random.shape == close.shape and random.unique().tolist() == close.unique().tolist()
     assert ((random - 10) // 20 == (close - 10) // 20).all()
     assert (random != close).float().mean() > 0.8
-    assert not torch.equal(random, shuffled(close, counts, seed=2))
+    assert not torch.equal(random, module.shuffled(close, counts, seed=2))
 
 
 def test_a_gain_that_is_everywhere_is_none_beyond_random_clusters(values):
     _, _, lines = values
 
     def answers_of(losses):
-        return Answers(torch.zeros(0), torch.zeros(0), -losses)
+        return module.Answers(torch.zeros(0), torch.zeros(0), -losses)
 
     generator = torch.Generator().manual_seed(5)
     close, random = (torch.rand(1000, generator=generator).double() + shift for shift in (1.0, 0.2))
     baseline = [answers_of(close), answers_of(random)]
     same = [(answers_of(0.9 * loss), before) for loss, before in zip((close, random), baseline)]
-    gain = gain_beyond_random(*same, lines, seed=1)
+    gain = module.gain_beyond_random(*same, lines, seed=1)
     assert [gain[key] for key in ("mean", "low", "high")] == pytest.approx([0, 0, 0], abs=1e-12)
     more = [(answers_of(0.8 * close), baseline[0]), same[1]]
-    gain = gain_beyond_random(*more, lines, seed=1)
+    gain = module.gain_beyond_random(*more, lines, seed=1)
     assert gain["mean"] == pytest.approx(0.1) and gain["low"] == pytest.approx(0.1) and gain["excludes_0"]
 
 
@@ -193,7 +182,7 @@ def checkpoints(lin_lm, mixture_lm):
 
 
 def test_differences(lm_data, checkpoints):
-    metrics, sentences = compare(lm_data, checkpoints)
+    metrics, sentences = module.compare(lm_data, checkpoints)
     lin, mix, again = ({metric["metric"].removeprefix("cluster_"): metric for metric in metrics[name]}
                        for name in ("lin", "mix", "again"))  # fmt: skip
     assert set(mix) - set(lin) == {"gain_beyond_random"} and not any("difference" in metric for metric in lin.values())
@@ -203,11 +192,11 @@ def test_differences(lm_data, checkpoints):
         assert interval["low"] <= interval["mean"] <= interval["high"]
         assert again[figure]["difference"] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
     weight = read(checkpoints["lin"], lm_data).layer.weight.detach()
-    close, losses = clusters(weight, torch.arange(4, 24), 3, 3), {}
+    close, losses = module.clusters(weight, torch.arange(4, 24), 3, 3), {}
     for name, own in (("lin", lin), ("mix", mix)):
         reading = read(checkpoints[name], lm_data)
-        for groups in (shuffled(close, torch.tensor(reading.dictionary.count), module.SEED), close):
-            said = answers(reading, questions(reading, groups))
+        for groups in (module.shuffled(close, torch.tensor(reading.dictionary.count), module.SEED), close):
+            said = module.answers(reading, module.questions(reading, groups))
             losses.setdefault(name, []).append(float(said.log_likelihood.mean()))
         assert own["accuracy"]["value"] == pytest.approx(float(said.right.mean()))
         assert own["log_likelihood"]["value"] == pytest.approx(losses[name][1])
@@ -224,4 +213,4 @@ def test_differences(lm_data, checkpoints):
 
 def test_a_mixture_s_vectors_make_no_clusters(lm_data, mixture_lm):
     with pytest.raises(SystemExit, match="kernel lin alone"):
-        compare(lm_data, {"mix": mixture_lm.last})
+        module.compare(lm_data, {"mix": mixture_lm.last})

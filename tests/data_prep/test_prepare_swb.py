@@ -22,27 +22,24 @@ def test_rule_examples(source, rule):
     assert swb.normalise(rule.example, source) == rule.result
 
 
-@pytest.mark.parametrize(
-    ("source", "text", "words"),
-    [
-        ("swb1", "[laughter-no[t]-] [laughter-[bocket/bucket]] so", "bucket so"),
-        ("swb1", "I- i like them_1's IBMs [noise] and NASA -[th]at", "i like them's i b m's and nasa"),
-        ("swb1", "UM-HUM [LAUGHTER-YEAH] WI[TH]- WITH TV", "um-hum yeah with t v"),
-        ("swb1", "[laughter]yeah {yuppiedom's} <b_aside> come here <e_aside>", "yeah yuppiedom's come here"),
-        ("swb1", "[silence]", ""),
-        ("fisher", "mhm [laughter] (( )) ((yeah)) i watch t._v. an- and", "um-hum yeah i watch t v and"),
-        ("fisher", "I'm *mandatory hmm 'cause-- [[skip]] [mn] er", "i'm mandatory hm because uh"),
-        ("fisher", "erm uhm er mm mmhm uhhuh hum-um ahh", "um um uh hm um-hum uh-huh huh-uh ah"),
-        ("hub5", "%um, we saw ~TV. {laugh} +so+ ((not)) &Bill's [static] ho-", "um we saw t v so not bill's"),
-        ("stm", "(%UH) AND (WH-) (%hesitation) U. S. <B_ASIDE> HELLO", "uh and uh u s hello"),
-        ("swda", "Uh, first, um, I-, I need to know <laughter>, T V's.", "uh first um i need to know t v's"),
-        ("swda", "{D You know, } [ it's, + it's ] # twenty-five, --", "you know it's it's twenty-five"),
-        ("swda", "<Children> Uh-huh. Huh-uh. *two utts", "uh-huh huh-uh"),
-        ("swda", "...", ""),
-        ("text", "nai\u0308ve cafe\u0301s", "na\u00efve caf\u00e9s"),
-        ("text", "Okay, OK.  na\u00efve \u00c9t\u00e9\u00a0\u2019s", "okay okay na\u00efve \u00e9t\u00e9's"),
-    ],
-)
+@pytest.mark.parametrize(("source", "text", "words"), [
+    ("swb1", "[laughter-no[t]-] [laughter-[bocket/bucket]] so", "bucket so"),
+    ("swb1", "I- i like them_1's IBMs [noise] and NASA -[th]at", "i like them's i b m's and nasa"),
+    ("swb1", "UM-HUM [LAUGHTER-YEAH] WI[TH]- WITH TV", "um-hum yeah with t v"),
+    ("swb1", "[laughter]yeah {yuppiedom's} <b_aside> come here <e_aside>", "yeah yuppiedom's come here"),
+    ("swb1", "[silence]", ""),
+    ("fisher", "mhm [laughter] (( )) ((yeah)) i watch t._v. an- and", "um-hum yeah i watch t v and"),
+    ("fisher", "I'm *mandatory hmm 'cause-- [[skip]] [mn] er", "i'm mandatory hm because uh"),
+    ("fisher", "erm uhm er mm mmhm uhhuh hum-um ahh", "um um uh hm um-hum uh-huh huh-uh ah"),
+    ("hub5", "%um, we saw ~TV. {laugh} +so+ ((not)) &Bill's [static] ho-", "um we saw t v so not bill's"),
+    ("stm", "(%UH) AND (WH-) (%hesitation) U. S. <B_ASIDE> HELLO", "uh and uh u s hello"),
+    ("swda", "Uh, first, um, I-, I need to know <laughter>, T V's.", "uh first um i need to know t v's"),
+    ("swda", "{D You know, } [ it's, + it's ] # twenty-five, --", "you know it's it's twenty-five"),
+    ("swda", "<Children> Uh-huh. Huh-uh. *two utts", "uh-huh huh-uh"),
+    ("swda", "...", ""),
+    ("text", "nai\u0308ve cafe\u0301s", "na\u00efve caf\u00e9s"),
+    ("text", "Okay, OK.  na\u00efve \u00c9t\u00e9\u00a0\u2019s", "okay okay na\u00efve \u00e9t\u00e9's"),
+])  # fmt: skip
 def test_normalise(source, text, words):
     assert swb.normalise(text, source) == words
 

@@ -47,14 +47,11 @@ def test_a_table_is_one_file(monkeypatch, tmp_path):
         load_table("table1")
 
 
-@pytest.mark.parametrize(
-    "content, named",
-    [
-        ("{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}", "option"),
-        ("{source: b, rows: [{name: lin}]}", "title"),
-        ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "ppl"),
-    ],
-)
+@pytest.mark.parametrize("content, named", [
+    ("{title: a, source: b, rows: [{name: lin, option: --kernels lin}]}", "option"),
+    ("{source: b, rows: [{name: lin}]}", "title"),
+    ("{title: a, source: b, rows: [{name: lin, paper: {ppl: '46,8'}}]}", "ppl"),
+])  # fmt: skip
 def test_a_wrong_key_of_a_table_is_named(content, named, monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "TABLES", tmp_path)
     (tmp_path / "mine.yaml").write_text(content)
@@ -119,15 +116,12 @@ def test_the_best_point(tmp_path):
 # settings
 
 
-@pytest.mark.parametrize(
-    "line, settings",
-    [
-        ("--lr 0.1 --stock", {"lr": "0.1", "stock": True}),
-        ("--lr 0.1 --seed 1 --lr=0.2", {"seed": "1", "lr": "0.2"}),
-        ("--kernel-params=log.p=2 -t de", {"kernel_params": "log.p=2", "-t": "de"}),
-        ("--clip-norm -1 --splits valid test", {"clip_norm": "-1", "splits": ["valid", "test"]}),
-    ],
-)
+@pytest.mark.parametrize("line, settings", [
+    ("--lr 0.1 --stock", {"lr": "0.1", "stock": True}),
+    ("--lr 0.1 --seed 1 --lr=0.2", {"seed": "1", "lr": "0.2"}),
+    ("--kernel-params=log.p=2 -t de", {"kernel_params": "log.p=2", "-t": "de"}),
+    ("--clip-norm -1 --splits valid test", {"clip_norm": "-1", "splits": ["valid", "test"]}),
+])  # fmt: skip
 def test_settings(line, settings):
     assert settings_of(line.split()) == settings and settings_of(words_of(settings)) == settings
     assert list(settings_of(line.split())) == list(settings)
@@ -135,17 +129,14 @@ def test_settings(line, settings):
         settings_of(["lost", *line.split()])
 
 
-@pytest.mark.parametrize(
-    "kind, options, there, not_there",
-    [
-        ("lm", "--stock", ["--arch lstm_lm", "--criterion cross_entropy"], ["--stock", "--output-bias"]),
-        ("mt", "--output-layer spherical", ["--criterion log_spherical_softmax"], ["--label-smoothing"]),
-        ("mt", "--output-layer kerbs", ["kerbs_cross_entropy", "--label-smoothing"], ["--share-decoder"]),
-        ("lm", "--arch kernel_transformer_lm", ["--output-bias prior", "--lr 0.008"], ["--decoder-hidden", "lstm"]),
-        ("mt", "--arch kernel_transformer_wmt_en_de_big", ["--max-update 1000"], ["--decoder-embed-dim"]),
-        ("lm", "--lr-scheduler fixed --lr 1", ["--lr-scheduler fixed", "--lr 1"], ["--total-num", "--warmup", "0.008"]),
-    ],
-)
+@pytest.mark.parametrize("kind, options, there, not_there", [
+    ("lm", "--stock", ["--arch lstm_lm", "--criterion cross_entropy"], ["--stock", "--output-bias"]),
+    ("mt", "--output-layer spherical", ["--criterion log_spherical_softmax"], ["--label-smoothing"]),
+    ("mt", "--output-layer kerbs", ["kerbs_cross_entropy", "--label-smoothing"], ["--share-decoder"]),
+    ("lm", "--arch kernel_transformer_lm", ["--output-bias prior", "--lr 0.008"], ["--decoder-hidden", "lstm"]),
+    ("mt", "--arch kernel_transformer_wmt_en_de_big", ["--max-update 1000"], ["--decoder-embed-dim"]),
+    ("lm", "--lr-scheduler fixed --lr 1", ["--lr-scheduler fixed", "--lr 1"], ["--total-num", "--warmup", "0.008"]),
+])  # fmt: skip
 def test_options_win_over_the_profile(kind, options, there, not_there):
     words = " ".join(words_of(training_settings(kind, "cpu", settings_of(options.split()))))
     assert all(part in words for part in there) and not any(part in words for part in not_there)

@@ -7,15 +7,8 @@ import pytest
 import torch
 from layer_checks import Memory
 
-from fairseq_kernels import (
-    FactoredSGD,
-    GeneralizedSoftmax,
-    SoftmaxBound,
-    SphericalSoftmax,
-    SquaredError,
-    TaylorSoftmax,
-    factored,
-)
+from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
+from fairseq_kernels.output_layers.factored import factored
 
 # epsilon so large that rounding doesn't grow from step to step
 LAYERS = {

@@ -151,34 +151,28 @@ def test_large_scores_lose_no_digits(kernels, learns):
     torch.testing.assert_close(nll, torch.full((9,), math.log(7)))
 
 
-@pytest.mark.parametrize(
-    "options,said",
-    [
-        ({"embed_dim": 0}, ["embed_dim=0", ">= 1"]),
-        ({"embed_dim": 2.5}, ["embed_dim=2.5", "integer"]),
-        ({"memory_budget": 1e6}, ["memory_budget=1000000.0", "integer"]),
-        ({"num_embeddings": -3}, ["num_embeddings=-3", ">= 1"]),
-    ],
-)
+@pytest.mark.parametrize("options,said", [
+    ({"embed_dim": 0}, ["embed_dim=0", ">= 1"]),
+    ({"embed_dim": 2.5}, ["embed_dim=2.5", "integer"]),
+    ({"memory_budget": 1e6}, ["memory_budget=1000000.0", "integer"]),
+    ({"num_embeddings": -3}, ["num_embeddings=-3", ">= 1"]),
+])  # fmt: skip
 def test_wrong_sizes(options, said):
     with pytest.raises(ValueError) as error:
         GeneralizedSoftmax(**{"embed_dim": 4, "num_embeddings": 5, **options})
     assert all(part in str(error.value) for part in said), str(error.value)
 
 
-@pytest.mark.parametrize(
-    "features,target,options,said",
-    [
-        ((3, 5), [0, 1, 2], {}, ["(3, 5)", "embed_dim=6"]),
-        ((3, 6), [0, 1], {}, ["(2,)", "(3, 6)"]),
-        ((3, 6), [0, 9, 2], {}, ["target 9", "9"]),
-        ((3, 6), [0, -100, 2], {"ignore_index": 1}, ["target -100", "9"]),
-        ((3, 6), [0, 1, 2], {"label_smoothing": 1.0}, ["label_smoothing=1", "below 1"]),
-        ((3, 6), [0, 1, 2], {"label_smoothing": -0.1}, ["label_smoothing=-0.1", "at least 0"]),
-        ((3, 6), [0, 1, 2], {"label_smoothing": float("nan")}, ["label_smoothing=nan"]),
-        ((3, 6), [0, 1, 2], {"reduction": "average"}, ["reduction='average'", "'sum'", "'mean'", "'none'"]),
-    ],
-)
+@pytest.mark.parametrize("features,target,options,said", [
+    ((3, 5), [0, 1, 2], {}, ["(3, 5)", "embed_dim=6"]),
+    ((3, 6), [0, 1], {}, ["(2,)", "(3, 6)"]),
+    ((3, 6), [0, 9, 2], {}, ["target 9", "9"]),
+    ((3, 6), [0, -100, 2], {"ignore_index": 1}, ["target -100", "9"]),
+    ((3, 6), [0, 1, 2], {"label_smoothing": 1.0}, ["label_smoothing=1", "below 1"]),
+    ((3, 6), [0, 1, 2], {"label_smoothing": -0.1}, ["label_smoothing=-0.1", "at least 0"]),
+    ((3, 6), [0, 1, 2], {"label_smoothing": float("nan")}, ["label_smoothing=nan"]),
+    ((3, 6), [0, 1, 2], {"reduction": "average"}, ["reduction='average'", "'sum'", "'mean'", "'none'"]),
+])  # fmt: skip
 def test_wrong_arguments_of_the_loss(features, target, options, said):
     layer = LAYERS["lin"]()
     with pytest.raises(ValueError) as error:

@@ -235,37 +235,34 @@ def test_parameters_of_a_component():
             refuse_unused_parameters(kernels, wrong)
 
 
-@pytest.mark.parametrize(
-    "kernels,params,embed_dim,said",
-    [
-        # the message names what was given and what is allowed
-        ("gauss", None, DIM, ["gauss", *KERNELS]),
-        ("", None, DIM, ["kernels=", "3xlin,log"]),
-        ("0xlin", None, DIM, ["0xlin", "1 to 1000"]),
-        ("lin log", None, DIM, ["lin log", "3xlin,log"]),
-        ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
-        ("2xrbf", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
-        ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
-        ("log", "p=2", DIM, ["'KERNEL.p'"]),
-        ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
-        ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
-        ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
-        ("log", "log.p=0", DIM, ["log.p=0", POSITIVE]),
-        ("pow", "pow.p=nan", DIM, ["pow.p=nan", POSITIVE]),
-        ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
-        ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
-        ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
-        ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", POSITIVE]),
-        ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
-        ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
-        ("mog", None, 3, ["mog", ">= 4", "3"]),
-        ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
-        ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
-        ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
-        ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
-        ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
-    ],
-)
+@pytest.mark.parametrize("kernels,params,embed_dim,said", [
+    # the message names what was given and what is allowed
+    ("gauss", None, DIM, ["gauss", *KERNELS]),
+    ("", None, DIM, ["kernels=", "3xlin,log"]),
+    ("0xlin", None, DIM, ["0xlin", "1 to 1000"]),
+    ("lin log", None, DIM, ["lin log", "3xlin,log"]),
+    ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
+    ("2xrbf", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
+    ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
+    ("log", "p=2", DIM, ["'KERNEL.p'"]),
+    ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
+    ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
+    ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
+    ("log", "log.p=0", DIM, ["log.p=0", POSITIVE]),
+    ("pow", "pow.p=nan", DIM, ["pow.p=nan", POSITIVE]),
+    ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
+    ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
+    ("pol", "pol.c=inf", DIM, ["pol.c=inf", "finite"]),
+    ("rbf", "rbf.gamma=1e400", DIM, ["rbf.gamma=inf", POSITIVE]),
+    ("hpb", "hpb.cap=1", DIM, ["hpb.cap=1", "between 0 and 1"]),
+    ("mog", "mog.components=4", 7, ["mog", "4 component", ">= 8", "7"]),
+    ("mog", None, 3, ["mog", ">= 4", "3"]),
+    ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
+    ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
+    ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
+    ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
+    ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
+])  # fmt: skip
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     with pytest.raises(ValueError) as error:
         GeneralizedSoftmax(embed_dim, 5, kernels=kernels, kernel_params=params)

@@ -16,15 +16,12 @@ def layer_of(kernels, params=None, words=WORDS, dtype=torch.float64, **options):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(
-    "kernels, params, untied",
-    [
-        ("log", "log.p=1.5", False),
-        ("ssg", "ssg.floor=learned", False),
-        ("lin,hpb", "hpb.cap=learned,hpb.gamma=learned", True),
-        ("mog,rbf", "rbf.gamma=learned", False),
-    ],
-)
+@pytest.mark.parametrize("kernels, params, untied", [
+    ("log", "log.p=1.5", False),
+    ("ssg", "ssg.floor=learned", False),
+    ("lin,hpb", "hpb.cap=learned,hpb.gamma=learned", True),
+    ("mog,rbf", "rbf.gamma=learned", False),
+])  # fmt: skip
 def test_loss_and_gradients(kernels, params, untied, smoothing):
     """Words of every block are targets: the terms ||W_v||^2, variances and factors have their gradients, too."""
     layer = layer_of(kernels, params, untied=untied)

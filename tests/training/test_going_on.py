@@ -95,8 +95,7 @@ def test_a_finished_training_stays_as_it_is(mixture_lm, lm_data, tmp_path):
     last.write_bytes(content[:3000])
     best.write_bytes(content)
     os.utime(best, (1, 1))
-    further = (*again[:2], *again[2:], "--max-update", 22)
-    result = fairseq(*further)
+    result = fairseq(*again, "--max-update", 22)
     assert "is damaged" in result.text and "resumes after 20 updates" in result.text and place(last)[1] == 22
 
 
