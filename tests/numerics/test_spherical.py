@@ -153,6 +153,8 @@ def test_checkpoint_of_another_epsilon_is_loaded_with_a_warning(caplog):
     layer, other = make("spherical", seed=3), make("spherical", epsilon=0.5)
     layer.load_state_dict(other.state_dict())
     assert "epsilon=0.5" in caplog.text and "epsilon=0.0198" in caplog.text
+    SoftmaxBound(4, 5, xi=2.0).load_state_dict(SoftmaxBound(4, 5).state_dict())
+    assert "xi=2" in caplog.text
     assert layer.weight.equal(other.weight) and layer.epsilon == 0.0198
     assert layer.kind_version.equal(make("spherical").kind_version)
 
