@@ -9,7 +9,8 @@ SENTENCES = ["a man sleeps on a bench .", "two dogs run over the\x85green grass 
 
 def score(folder, reference, language="en"):
     # fairseq writes them by batches, each with its score
-    lines = [f"H-{number}\t-0.5\t{text}\nD-{number}\t-0.5\tother\n" for number, text in enumerate(SENTENCES)]
+    lines = [f"H-{number}\t-0.5\t{text}\nD-{number}\t-0.5\tother\nH-{number}\t-0.9\tthe second of an n-best list\n"
+             for number, text in enumerate(SENTENCES)]  # fmt: skip
     (folder / "test.gen").write_text("".join(reversed(lines)), encoding="utf-8")
     (folder / "test.ref.en").write_text("".join(f"{line}\n" for line in reference), encoding="utf-8")
     return sacrebleu_of(folder / "test.gen", folder / "test.ref.en", language)

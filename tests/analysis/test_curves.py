@@ -1,5 +1,7 @@
 """The curves of trainings; tests of the quickstart's commands draw them."""
 
+from fairseq_kernels.analysis.curves import plot
+from fairseq_kernels.analysis.plotting import file_pyplot
 from fairseq_kernels.analysis.training_log import read_curves
 
 
@@ -14,3 +16,12 @@ def test_a_training_that_goes_back_in_updates(tmp_path):
         (tmp_path / "log").write_text("".join(f"now | INFO | {line}\n" for line in log))
         assert read_curves(tmp_path / "log", "train_inner").get("ppl", {}) == training
         assert read_curves(tmp_path / "log", "valid").get("ppl", {}) == valid
+
+
+def test_the_picture_has_validation_perplexities(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "curves.png"
+    kinds = (("valid", 8, 100), ("valid", 6, 200), ("train", 5, 200))
+    log.write_text("".join(f"now | INFO | {kind} | ppl {ppl} | num_updates {at}\n" for kind, ppl, at in kinds))
+    plot({"lin": log}, out, {"unigram": 9.0})
+    curve, unigram = file_pyplot().gcf().axes[0].lines
+    assert curve.get_xydata().tolist() == [[100, 8], [200, 6]] and set(unigram.get_ydata()) == {9} and out.exists()

@@ -24,7 +24,7 @@ def test_rule_examples(source, rule):
 
 @pytest.mark.parametrize(("source", "text", "words"), [
     ("swb1", "[laughter-no[t]-] [laughter-[bocket/bucket]] so", "bucket so"),
-    ("swb1", "I- i like them_1's IBMs [noise] and NASA -[th]at", "i like them's i b m's and nasa"),
+    ("swb1", "I- i like them_1's IBMs [noise] PCs and NASA -[th]at", "i like them's i b m's p c's and nasa"),
     ("swb1", "UM-HUM [LAUGHTER-YEAH] WI[TH]- WITH TV", "um-hum yeah with t v"),
     ("swb1", "[laughter]yeah {yuppiedom's} <b_aside> come here <e_aside>", "yeah yuppiedom's come here"),
     ("swb1", "[silence]", ""),

@@ -76,8 +76,8 @@ def grid_of(chapters, part=0):
 
 
 def test_the_main_table(results):
-    """Rows in the table's order; the pooled deviation is lin's, with 2 degrees of freedom; parts are unknown. Holm counts
-    comparisons on the test set."""
+    """Rows in the table's order; the pooled deviation is lin's, with 2 degrees of freedom; parts are unknown. Holm
+    counts comparisons on the test set."""
     lin = [math.log(value) for value in (60.0, 62.0, 61.0)]
     every = [record("lin", seed, ppl=58.0 + 2 * seed, ppl_valid=56.5 + 2 * seed) for seed in (1, 2)]
     every.append(record("lin", 3, ppl=61.0, ppl_train=70.25))

@@ -136,9 +136,11 @@ def test_settings(line, settings):
     ("lm", "--arch kernel_transformer_lm", ["--output-bias prior", "--lr 0.008"], ["--decoder-hidden", "lstm"]),
     ("mt", "--arch kernel_transformer_wmt_en_de_big", ["--max-update 1000"], ["--decoder-embed-dim"]),
     ("lm", "--lr-scheduler fixed --lr 1", ["--lr-scheduler fixed", "--lr 1"], ["--total-num", "--warmup", "0.008"]),
+    ("lm", "--profile paper --lr-scheduler polynomial_decay", ["--lr-scheduler polynomial_decay"], ["--stop-min-lr"]),
 ])  # fmt: skip
 def test_options_win_over_the_profile(kind, options, there, not_there):
-    words = " ".join(words_of(training_settings(kind, "cpu", settings_of(options.split()))))
+    settings = {"profile": "cpu", **settings_of(options.split())}
+    words = " ".join(words_of(training_settings(kind, settings.pop("profile"), settings)))
     assert all(part in words for part in there) and not any(part in words for part in not_there)
 
 

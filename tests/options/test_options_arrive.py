@@ -129,6 +129,8 @@ def test_dropout(dictionary):
     assert model(dictionary, decoder_layers=1, decoder_dropout_out=0.5).decoder.lstm.dropout == 0
     decoder = model(dictionary, decoder_layers=2, dropout=0.125).decoder
     assert decoder.dropout_in_module.p == decoder.dropout_out_module.p == decoder.lstm.dropout == 0.125
+    decoder = model(dictionary, decoder_layers=2, dropout=0.125, decoder_dropout_out=0.0).decoder
+    assert decoder.dropout_in_module.p == 0.125 and decoder.dropout_out_module.p == 0
 
 
 @pytest.mark.parametrize("untied", [False, True])
