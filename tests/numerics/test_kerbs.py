@@ -9,6 +9,7 @@ from forked_python import forked_python
 from layer_checks import inputs
 
 from fairseq_kernels import AllocationSettings, KerBSoftmax
+from fairseq_kernels.models.sense_embedding import SenseEmbedding
 from fairseq_kernels.output_layers.kerbs import bayesian_kernel
 
 MODES = {"kernel": {}, "positive": {"positive_only": True}, "inner product": {"kernel": False}}
@@ -187,6 +188,14 @@ def test_what_does_not_count():
     assert not layer.allocation.pending_occurrences.any()
     layer.nll(features, target, reduction="none").sum().backward()
     assert layer.allocation.pending_occurrences.sum() == 8
+
+
+def test_embeddings_without_a_context_weigh_senses_by_their_use():
+    """Eq. 7: word 1 has used its second sense three times as often as its first."""
+    layer = allocated()
+    layer.allocation.usage[1], layer.allocation.usage[7] = 0.2, 0.6
+    embedding = SenseEmbedding(layer, padding_idx=0)(torch.tensor([1]))
+    torch.testing.assert_close(embedding[0], (layer.weight[1] + 3 * layer.weight[7]) / 4, rtol=5e-3, atol=0)
 
 
 def prepared(**settings):

@@ -122,6 +122,7 @@ WRONG_SPLITS = {
     "no words": put("train.bin", b""),
     "no .bin": lambda folder: (folder / "train.bin").unlink(),
     "unknown words": changed("train.bin", 1, b"\xff"),
+    "the word after the last": changed("train.bin", 2, bytes([24, 0])),
     "a block of zeros": changed("train.bin", 200, bytes(100)),
     "zeros alone": lambda folder: put("train.bin", bytes((folder / "train.bin").stat().st_size))(folder),
     "short dictionary": put("dict.txt", b"w0 3\nw1 2\n"),
