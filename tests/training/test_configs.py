@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fairseq_commands import USER_DIR, fairseq
+from omegaconf import OmegaConf
 
 CONFIGS = USER_DIR.parent / "configs"
 TINY = {
@@ -39,3 +40,10 @@ def test_profile_trains(config: Path, configs, request, tmp_path):
     settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *TINY[kind]]
     fairseq("hydra_train", *settings, *folder, cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+
+
+@pytest.mark.parametrize("config", PROFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_the_learning_rate_falls_to_the_end(config: Path):
+    settings = OmegaConf.load(config)
+    if settings.lr_scheduler._name == "polynomial_decay":
+        assert settings.lr_scheduler.total_num_update == settings.optimization.max_update
