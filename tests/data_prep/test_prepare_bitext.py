@@ -43,6 +43,7 @@ TOKENS = [
     ("de", "50 % von 1.000.000 sind 500.000.", "50 % von 1.000.000 sind 500.000 ."),
     ("de", "www.example.com.", "www.example.com ."),
     ("de", " \t", ""),
+    ("en", "a\ttab", "a tab"),
 ]
 
 

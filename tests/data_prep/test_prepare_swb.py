@@ -97,6 +97,7 @@ def make_hub5(root):
     stm = ';; CATEGORY "0" "" ""\nen_4156 A en_4156_A 357.64 359.64 <O,en,F,en-F>  HE IS (%UH) MHM\n'
     turn = "#Language: eng\n\n116.17 121.98 A: we <contraction e_form=\"[we=>we]['re=>are]\">we're here, %um\n"
     write(root / "reference" / "hub5e00.english.000405.stm", stm)
+    write(root / "reference" / "hub5e00.a-mandarin.stm", stm.replace("HE IS", "NI HAO"))
     write(root / "txt" / "en_5017.txt", turn)
     return root
 
