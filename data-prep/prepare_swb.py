@@ -279,14 +279,18 @@ def swda(path):
     root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
     for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
-        named = [files_below(root / name, r".*\.txt") for name in names if (root / name).is_dir()]
-        sets = [[root / f"{name}_set.txt"] for name in names if (root / f"{name}_set.txt").is_file()]
-        files = next(filter(None, [*named, *sets]), [])
+        files = next(filter(None, (swda_files(root, name) for name in names)), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
         raise ValueError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
                          f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
     return transcripts
+
+
+def swda_files(root, name):
+    """The files of one split: those in ``name/``, else ``name_set.txt``."""
+    files = files_below(root / name, r".*\.txt") if (root / name).is_dir() else []
+    return files or list(filter(Path.is_file, [root / f"{name}_set.txt"]))
 
 
 def collect(args):

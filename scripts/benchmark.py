@@ -99,7 +99,7 @@ def layer_step(name: str, tokens: int, words: int, dim: int, device: str, dtype:
     elif first in LAYERS:
         layer = LAYERS[first].layer(dim, words, bias=False)
         nn.init.normal_(layer.weight, std=dim**-0.5)
-        layer = factored(layer) if option else layer
+        layer = factored(layer) if option == "factored" else layer
         loss = layer.nll
     else:
         layer = GeneralizedSoftmax(dim, words, first, bias=False, untied=option == "untied")

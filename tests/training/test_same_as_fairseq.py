@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 import pytest
+import sacrebleu
 import torch
 from fairseq_commands import LM_TASK, Trained, awaited, fairseq, later, lm_training, logged, mt_training
 from trained_models import parameters
@@ -132,7 +133,6 @@ def test_generate(pair, pairs, lm_data, mt_data):
     assert len([line for line in ours if line.startswith("H-")]) == 2 * len(sentences)
     [found] = re.findall(r"BLEU4 = ([\d.]+)", ours[0])
     if pair == "translation":
-        sacrebleu = pytest.importorskip("sacrebleu")
         texts = {}
         for line in both[1].result().out.splitlines():
             if line[:2] in ("T-", "H-"):
