@@ -37,7 +37,7 @@ def run(main, program):
     except (ValueError, OSError, EOFError) as error:
         sys.exit(f"{program}: error: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted: nothing is left of it")
+        sys.exit(f"{program}: interrupted: no output was kept")
 
 
 def read_lines(path):
@@ -96,7 +96,7 @@ def prepare_folder(out, options, sources, make):
     if record.is_file() and f'"{key}"' in record.read_text(encoding="utf-8"):
         return json.loads(record.read_text(encoding="utf-8"))["result"]
     if out.is_file() or out.is_dir() and os.listdir(out):
-        raise ValueError(f"--out {out}: is there, made of other files or options: remove it, or give another directory")
+        raise ValueError(f"--out {out}: exists, from other files or options: remove it, or give another directory")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as beside:
         made = Path(beside, "made")

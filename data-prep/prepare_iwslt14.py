@@ -46,7 +46,7 @@ def members(path):
                 if name in wanted:
                     files[name] = list(decoded_lines(archive.extractfile(member), f"{path}:{name}"))
     except (EOFError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path}: not all of the archive ({error}): remove it, and call again") from None
+        raise ValueError(f"{path}: the archive is incomplete ({error}): remove it and run the command again") from None
     if missing := sorted(wanted - files.keys()):
         raise ValueError(f"{path}: not the IWSLT'14 de-en archive, it lacks {', '.join(missing)}: get {URL}")
     return files

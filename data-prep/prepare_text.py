@@ -101,7 +101,7 @@ def report(result):
     print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
     unknown = {split: row["unknown"] for split, row in result["splits"].items()}
     if any(unknown.values()) and not unknown["train"]:
-        print("note: <unk>, which other texts have, never occurs in training, and so is scored badly: --min-count 2 "
+        print("note: <unk> occurs in valid or test but never in training, so the model scores it badly. --min-count 2 "
               "turns words seen once into <unk>")
 
 
@@ -114,7 +114,7 @@ def lines_of(path, lower=False):
         line = line.lower() if lower else line
         yield next(conversations, None), " ".join(words(line, f"{path}:{number}"))
     if parts and sum(parts) != number:
-        raise ValueError(f"{path}: has {number:,} lines, and its .parts {sum(parts):,}: mend the latter")
+        raise ValueError(f"{path}: has {number:,} lines, but its .parts file counts {sum(parts):,}: correct it")
 
 
 def parts_of(path):

@@ -87,9 +87,9 @@ def patches_page() -> str:
     upstream = "https://github.com/facebookresearch/fairseq/issues"
     lines = [
         "# What the plugin changes in fairseq\n",
-        "`--user-dir` puts these in the place of fairseq's own, for fairseq's own models, too. The code is in",
+        "With `--user-dir` the plugin replaces these parts of fairseq, also for fairseq's own models. The code is in",
         "`fairseq_kernels/patches/`, a file a subject; `python -m fairseq_kernels --patches` prints this page.\n",
-        "| file | changed | what fairseq does | what a user lost | upstream |",
+        "| file | changed | what fairseq does | what went wrong for a user | upstream |",
         "| --- | --- | --- | --- | --- |",
     ]
     for patch in PATCHES:

@@ -120,7 +120,7 @@ def wrong(checkpoint: object, error: Exception) -> SystemExit:
     # zipfile reads before the start of a cut-off file, which is EINVAL
     if memory or isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         why = error.strerror if isinstance(error, OSError) else "out of memory"
-        return mistake(f"checkpoint {checkpoint} can't be read ({why}); give a .pt file that fairseq-train wrote")
+        return mistake(f"checkpoint {checkpoint} can't be read ({why}); check it, or give another one of fairseq-train")
     code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if code and zipfile.is_zipfile(str(checkpoint)):
         return mistake(f"{checkpoint} is refused: it holds {code[1]}, which may run code; give another .pt file")
@@ -140,7 +140,7 @@ def newest(folder: Path) -> Optional[Path]:
             here = place(path)
         except Damaged as error:
             damaged = error
-            logger.warning(f"{path} is damaged: an older one is taken")
+            logger.warning(f"{path} is damaged: looking for another whole checkpoint")
             continue
         if here[1] and here > best:
             best, chosen, written = here, path, times[path]

@@ -16,16 +16,16 @@ TOO_LONG = (
 )
 # what fairseq, torch and the layers say of mistakes, and what to do about each
 EXPLANATIONS = {
-    r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} is another one; use the same --arch and "
-    "sizes as in its training, or another --save-dir or --restore-file",
+    r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} doesn't match this one; use the same "
+    "--arch and sizes as in its training, or another --save-dir or --restore-file",
     r"ValueError: loaded state dict (?:contains a parameter group|has a different number)": "the checkpoint's "
-    "optimizer is of a model with other parameters; use the same options as in its training, or another --save-dir, "
-    "or --reset-optimizer",
+    "optimizer state belongs to a model with other parameters; use the same options as in its training, or another "
+    "--save-dir, or --reset-optimizer",
     r"missing 1 required positional argument: 'prev_output_tokens'": "the data has no text of the target language in a "
     "split that needs it; make the data-bin again",
     r"Could not infer language pair": "the data has no parallel text; give a parallel corpus' data-bin",
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
-    "are no numbers; give a lower --lr, or --clip-norm",
+    "are NaN or infinite; give a lower --lr, or --clip-norm",
     r"(?:FloatingPointError|ValueError): (the model gives NaN.*|senses can't move while.*|the setting .*|"
     r"--share-all-embeddings requires .*)": "{0}",
     r"((?:Incorrect dictionary format|Incorrect encoding detected|Duplicate word found when loading).*)": "{0}; make "
@@ -34,8 +34,8 @@ EXPLANATIONS = {
     r"Size of sample #(\d+) is invalid \(=(.*?)\) since max_positions=(.*?), skip": "sentence {0} of the data (the "
     "first is 0) is {1} tokens long, and the model takes {2}; shorten it, or give higher --max-source-positions and "
     "--max-target-positions, in training and evaluation",
-    r"KeyError: '(bleu|ppl|nll_loss|accuracy)'": "--best-checkpoint-metric {0} is nothing that validation measures, "
-    "as loss is; bleu needs --eval-bleu",
+    r"KeyError: '(bleu|ppl|nll_loss|accuracy)'": "--best-checkpoint-metric {0} is not computed in validation; choose "
+    "for instance loss; bleu needs --eval-bleu",
     r"Torch not compiled with CUDA|Found no NVIDIA driver|no attribute 'xla_device'": "torch finds no GPU here, which "
     "--fp16, --bf16 and the like need; leave them out",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "

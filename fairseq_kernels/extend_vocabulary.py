@@ -25,8 +25,9 @@ def extended(
 ) -> Dict[str, Tensor]:
     """A model's parameters, with a row for each word of its decoder's ``new`` dictionary.
 
-    Words of the ``old`` dictionary keep their rows, wherever they are now. The others have the mean of the old rows;
-    as embeddings, and in matrices that are shared with these, their ``vectors`` where given.
+    Words of the ``old`` dictionary keep their rows, wherever they are now. Each new word gets
+    its vector from ``vectors`` in embeddings and in matrices shared with them. Without one it gets the mean of the old
+    rows, as in all other matrices.
     """
     if "decoder.output_projection.sense_word" in state:
         raise mistake("the vocabulary of --output-layer kerbs, which has several vectors a word, can't be extended")

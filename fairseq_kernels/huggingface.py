@@ -62,7 +62,7 @@ def replace_head(model: PreTrainedModel, kernels="lin", **options) -> PreTrained
     """
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(model.config, name, None) not in (None, 1):
-            raise ValueError(f"config.{name} changes log-probabilities: set it to None, or 1.0 for a scale, before")
+            raise ValueError(f"config.{name} changes log-probabilities: set it to None first, or to 1.0 for a scale")
     head = KernelHead.from_linear(model.get_output_embeddings(), kernels=kernels, **options)
     model.set_output_embeddings(head)
     model.config.kernel_head = {"kernels": kernels, **options, "bias": head.bias is not None}

@@ -14,5 +14,5 @@ for word in "$@"; do
     elif [ "$word" != --kernel ]; then words+=("$word"); fi
     before=$word
 done
-[ -n "$kernel" ] || die "give --kernel, of which there is a configs/tables/search_KERNEL.yaml"
+[ -n "$kernel" ] || die "--kernel is missing: give a kernel that has a file configs/tables/search_KERNEL.yaml"
 exec bash "$ROOT/scripts/table.sh" "search_$kernel" "${words[@]}"

@@ -57,8 +57,8 @@ for name in stock lin lin-tuned 3xlin,log; do
     printf '%-12s %s\n' "$name" "$perplexity"
     logs+=("$name=$out/$name/train.log")
 done
-echo "stock and lin are the same model, so they agree. lin-tuned moves the output matrix in larger steps (scores times 4);"
-echo "so does 3xlin,log, and that is what to compare it with: on so little text, a few percent say nothing."
+echo "stock and lin are the same model, so they agree. lin-tuned and 3xlin,log move the output matrix in larger"
+echo "steps (scores times 4): compare these two with each other. On so little text, a few percent mean nothing."
 "$PY" -m fairseq_kernels.analysis.curves "$out/curves.png" "${logs[@]}" \
     --baseline "unigram=$(value "$out/lm/prepare.json" result splits valid perplexity)"
 echo "curves and mixture weights: $out/curves.png"

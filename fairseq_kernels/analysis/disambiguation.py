@@ -126,8 +126,8 @@ def difference(values: Tensor, baseline: Tensor, lines: Tensor, seed: int) -> Di
 
 
 def gain_beyond_random(close: Sequence[Answers], random: Sequence[Answers], lines: Tensor, seed: int) -> Dict:
-    """How much less a model loses than the baseline, as a share of the latter's loss (negative log-likelihood): in
-    close clusters, less the same in random ones, with its interval. Each pair has the model's answers first."""
+    """The reduction of the loss (negative log-likelihood) in close clusters, as a share of the baseline's loss, minus
+    that in random clusters; with its interval. Each pair has the model's answers first, then the baseline's."""
     values = [answers.log_likelihood for answers in (*close, *random)]
     return bootstrap(
         lambda own, base, own_random, base_random: own_random / base_random - own / base, values, lines, seed

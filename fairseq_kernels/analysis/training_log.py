@@ -13,7 +13,7 @@ def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
     """``curves[statistic][update]``, in the order of updates, of one kind of lines: ``train_inner``, ``train`` or
     ``valid``.
 
-    A training that was resumed, or begun anew, goes back in updates: what the log has beyond them counts no more.
+    A resumed or restarted training goes back to an earlier update. Later updates logged before that are dropped.
     """
     records: List[Tuple[str, Dict[str, float]]] = []
     for line_kind, line in KINDS.findall(Path(path).read_text(errors="replace")):

@@ -48,13 +48,13 @@ def row_options(row: Row, corpus: Corpus, profile: str, searched: Path) -> Setti
         LookupError: it isn't for these; the message says why.
     """
     if row.kind not in ("", corpus.kind):
-        raise LookupError(f"it is for {row.kind} alone")
+        raise LookupError(f"it is only for {dict(lm='language models', mt='translation')[row.kind]}")
     if row.profile_options and profile not in row.profile_options:
         raise LookupError(f"it has no size for --profile {profile}")
     options = row.settings(profile)
     if row.searched:
         name, found = f"{corpus.name}/{profile}/{row.searched}", load_searched(searched)
         if name not in found:
-            raise LookupError(f"{searched} has no {name}, which scripts/grid_search.sh --kernel {row.searched} finds")
+            raise LookupError(f"{searched} has no {name}; run scripts/grid_search.sh --kernel {row.searched}")
         options.update(kernels=row.searched, kernel_params=found[name]["kernel_params"])
     return options

@@ -46,7 +46,8 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
     ``metric`` and ``value``, the ``record``, the ``parts`` of that split and the ``difference`` from another model's
     figure (None if not known).
 
-    Runs of one row with other settings than its first have a name of their own, and so have other data of one name.
+    Runs whose settings differ from those of their row's first run get these settings added to the row's name. Data
+    that differ under one corpus name get their hash added to the corpus's name.
     """
     lines = []
     for record in records:

@@ -314,7 +314,8 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
     lines = log_p.tensor_split(ends.nonzero().flatten() + 1)
     text = data_utils.load_indexed_dataset(str(corpus.binarised / split))
     if len(log_p) != text.sizes.sum():  # fairseq leaves out blocks that are too long
-        raise Failed(f"{len(log_p):,} of {text.sizes.sum():,} words of {split} were evaluated; leave out such options")
+        seen = f"{len(log_p):,} of {text.sizes.sum():,} words of {split}"
+        raise Failed(f"only {seen} were evaluated; leave out the options that exclude words")
     figure = {"split": split, "metric": "ppl", "value": round(float(result["perplexity"]), 4), "tokens": len(log_p)}
     return [figure], [[len(line), round(-float(line.sum()), 3)] for line in lines if len(line)]
 

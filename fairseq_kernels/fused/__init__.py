@@ -7,10 +7,10 @@
 
 The buffer rule. Functions in here (and KerBS's pass, its own) overwrite tensors of (n, V), nothing else does:
 
-1. A kernel's Function may overwrite its products, and the gradient that its backward is given; what it returns as
-   scores its backward does not read. It leaves word and context terms alone, which other chunks use.
-2. The loss may overwrite scores that come from such a Function, and lin's products, which are its scores. Scores of a
-   plain formula it copies: autograd may still need them.
+1. A kernel's Function may overwrite its products and the gradient that its backward receives. Its backward does not
+   read the scores that it returned. It must not overwrite word and context terms, since other chunks use them.
+2. The loss may overwrite scores that come from such a Function. It may also overwrite lin's products, which are its
+   scores. It copies the scores of a plain formula, since autograd may still need them.
 3. Products have version counters of their own though they share a block of memory, so that a formula in one component
    does not notice what a Function does to the product of another.
 """

@@ -81,7 +81,7 @@ def parse_parameters(spec: ParameterSpec) -> Dict[str, Dict[str, Union[float, Le
         component, _, parameter = name.partition(".")
         kernel = kernel_of(component)
         if not parameter:
-            raise ValueError(f"kernel parameter {name!r} is of no kernel; write {'KERNEL.' + name!r}, as in log.p")
+            raise ValueError(f"kernel parameter {name!r} names no kernel; write {'KERNEL.' + name!r}, as in log.p")
         if kernel not in KERNELS:
             raise ValueError(
                 f"kernel parameter {name!r}: unknown kernel {component!r}; choose from {', '.join(KERNELS)}"
@@ -102,8 +102,8 @@ def refuse_unused_parameters(kernels: KernelSpec, parameters: ParameterSpec) -> 
     for name in values.keys() - set(names) - set(component_names(names)):
         [first, *_] = values[name]
         kernel = kernel_of(name)
-        said = f"kernel parameter '{name}.{first}' is of no component of kernels={kernels!r}"
-        raise ValueError(f"{said}; leave it out, or give {kernel}")
+        said = f"kernel parameter '{name}.{first}' belongs to no component of kernels={kernels!r}"
+        raise ValueError(f"{said}; leave it out, or add {kernel} to the kernels")
 
 
 def build_kernels(kernels: KernelSpec, embed_dim: int, parameters: ParameterSpec = None) -> List[Kernel]:

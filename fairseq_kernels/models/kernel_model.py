@@ -140,7 +140,7 @@ class KernelModel:
             )
 
     def check_sharing(self, input_weight: Optional[Tensor], output_weight: Optional[Tensor]) -> None:
-        """A model that shares input and output embeddings would take the output's of a checkpoint that doesn't."""
+        """Refuses a checkpoint with separate input and output embeddings if the model shares them; finetuning warns."""
         embeddings = getattr(self.decoder, "embed_tokens", None)
         if getattr(embeddings, "weight", None) is not self.output_layer_module.weight:
             return
@@ -148,10 +148,10 @@ class KernelModel:
             return
         if torch.equal(input_weight.nan_to_num(), output_weight.nan_to_num()):  # NaN, of a divergence, is said later
             return
-        text = "the checkpoint doesn't share input and output embeddings, as the model does"
+        text = "the model shares input and output embeddings, the checkpoint doesn't"
         if not self.finetuned:
             raise mistake(f"{text}; leave out the option that shares them, or use {ANOTHER_FOLDER}")
-        logger.warning("%s: its output's are taken for both", text)
+        logger.warning("%s: the checkpoint's output embeddings are used for both", text)
 
     def take_what_fits(self, state_dict, saved, own, prefix: str) -> None:
         """Makes of the parameters ``saved`` of another output layer those of ``own``."""

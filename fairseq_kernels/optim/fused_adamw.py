@@ -21,7 +21,7 @@ class FusedAdamW(FairseqAdam):
         for option in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, option, False):
                 name = option.replace("_", "-")
-                raise mistake(f"--{name} is of --optimizer adam alone; leave it out")
+                raise mistake(f"--{name} works only with --optimizer adam; leave it out")
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
     @property

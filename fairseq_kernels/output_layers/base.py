@@ -80,9 +80,9 @@ class OutputLayer(LayerState):
     A subclass gives :meth:`log_probabilities`, :meth:`prior_bias` and either :meth:`loss_pass` (see
     ``chunked_loss.LossPass``) or :meth:`losses`.
 
-    Both compute in float32, or in float64 where the features have it, under autocast and ``.half()`` too. On CUDA the
-    products with the words' vectors in :meth:`nll` of kernels then take half-precision inputs, and accumulate in
-    float32; under autocast to bfloat16 so they do on a CPU that has such products, where the gradients' are rounded.
+    Both compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. There the matrix
+    products with the word vectors in :meth:`nll` of kernels take half-precision inputs on CUDA and accumulate in
+    float32. Under autocast to bfloat16, CPUs with bfloat16 products use them for the two products of the backward pass.
 
     Args:
         embed_dim: d, dimension of context and word vectors.

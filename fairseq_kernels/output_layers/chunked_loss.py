@@ -132,7 +132,7 @@ class ChunkedLoss(Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # not summed; or a second backward: gradients are handed out once, and in place
             if ctx.own != list(map(id, ctx.layer.parameters())):
-                raise RuntimeError("functional_call goes with one backward of a summed loss alone")
+                raise RuntimeError("under functional_call only one backward pass of a summed loss is supported")
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
             gradients = run_pass(ctx.layer, features, target, ctx.epsilon, ctx.product_dtype, True, weight)[2]

@@ -243,7 +243,7 @@ class FactoredSGD(torch.optim.Optimizer):
     def step(self, closure=None):
         """One step on all gradients since the last one."""
         if several_processes():
-            raise RuntimeError("FactoredSGD trains in one process; with several give the layer that isn't factored")
+            raise RuntimeError("FactoredSGD works in one process only; with several, use the layer without factored()")
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -206,9 +206,9 @@ class KerBSoftmax(OutputLayer):
         return observed
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Says how many updates were made, which is when senses may move: fairseq calls it before every batch, a loop
-        of your own must. Under DDP with several batches an update, that loop needs ``no_sync()`` or
-        ``broadcast_buffers=False``, else the first process's counts overwrite the others'."""
+        """Tells the layer the number of updates. Senses may move in this call. fairseq calls it before every
+        batch; your own training loop must, too. Under DDP with several batches an update, your loop needs
+        ``no_sync()`` or ``broadcast_buffers=False``, else the first process's counts overwrite the others'."""
         if self.training and self.allocation is not None:
             self.allocation.update(self, num_updates)
 

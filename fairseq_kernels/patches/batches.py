@@ -20,9 +20,9 @@ def get_batch_iterator(theirs, task, dataset, *args, required_batch_size_multipl
 
 @replaces(data_utils, "batch_by_size")
 def batch_by_size(theirs, indices, *args, required_batch_size_multiple=1, **options):
-    """fairseq fails with an IndexError where no sentence is short enough, and takes fewer than eight for none.
+    """fairseq fails with an IndexError if no sentence is short enough. It drops all sentences if they are under eight.
 
-    Lost: the reason; small training sets.
+    Lost: the error did not say why. Training sets of fewer than eight sentences could not be used.
     """
     if len(indices) == 0:
         raise mistake(TOO_LONG)

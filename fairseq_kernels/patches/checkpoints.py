@@ -29,9 +29,9 @@ def early_stop() -> Dict:
 
 @replaces(checkpoint_utils, "torch_persistent_save", issue=3531)
 def save(theirs, obj, filename: str, async_write: bool = False) -> None:
-    """fairseq tries a full disk three times, leaves what fitted, and forgets what --patience has counted.
+    """fairseq tries three times to write to a full disk and leaves a partial file. It does not save --patience's count.
 
-    Lost: the reason; and an interrupted training stopped later than an uninterrupted one.
+    Lost: the error did not say why. An interrupted training stopped later than an uninterrupted one.
     """
     if early_stop():
         obj["extra_state"]["early_stop"] = dict(early_stop())
@@ -105,8 +105,8 @@ def is_finished(cfg, trainer, epoch_itr, state: dict) -> bool:
 
 @replaces(checkpoint_utils, "load_checkpoint", issue=3531)
 def resume(theirs, cfg, trainer, **options):
-    """fairseq knows checkpoint_last.pt alone, begins anew where a given file is missing, and trains a finished training
-    on; best loss and --patience are those of an earlier training in the same process.
+    """fairseq looks for checkpoint_last.pt only. It starts from scratch if a given file is missing, and continues a
+    finished training. It keeps best loss and --patience from an earlier training in the same process.
 
     Lost: hours of training, and its best checkpoint.
     """

@@ -30,9 +30,9 @@ def restore_numpy_compat() -> None:
 
 @replaces(data_utils, "load_indexed_dataset")
 def load_indexed_dataset(theirs, path: str, dictionary=None, dataset_impl=None, *args, **options):
-    """fairseq maps any file into memory; what --dataset-impl cached made ends trainings in blocks in a KeyError.
+    """fairseq memory-maps any file unchecked. Files of --dataset-impl cached end training in blocks with a KeyError.
 
-    Lost: the reason of wild errors; and the zeros that a crash left of a file were trained on as text.
+    Lost: damaged files gave unrelated errors. A file that a crash had filled with zeros was trained on as text.
     """
     prefix = Path(path)
     for index in sorted({prefix.with_name(f"{prefix.name}.idx"), *prefix.parent.glob(f"{prefix.name}[0-9]*.idx")}):
@@ -63,9 +63,9 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
     except (struct.error, LookupError, ValueError):
         whole = False
     if not whole:
-        raise mistake(f"{index} or {data.name} is damaged, or they are not of each other; {AGAIN}")
+        raise mistake(f"{index} or {data.name} is damaged, or the two don't belong together; {AGAIN}")
     if dictionary is not None and words.max() >= len(dictionary):
         raise mistake(
-            f"{data} has the word number {words.max()}, but its dictionary ends with {len(dictionary) - 1}: one of "
-            f"them is of other data, or damaged; {AGAIN}"
+            f"{data} has the word index {words.max()}, but the last index of its dictionary is "
+            f"{len(dictionary) - 1}: one of them is damaged or belongs to other data; {AGAIN}"
         )

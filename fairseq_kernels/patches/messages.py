@@ -9,9 +9,9 @@ from . import changes
 
 @changes("sys.excepthook")
 def explain_mistakes() -> None:
-    """fairseq's commands let the exceptions of its helpers, of torch and of the system through.
+    """fairseq's commands do not catch the exceptions of its helpers, of torch and of the system.
 
-    Lost: what was wrong, at the end of 40 lines.
+    Lost: the cause of the error stood at the end of a traceback of 40 lines.
     """
     program = sys.argv[0] if sys.argv else ""
     if not (os.path.basename(program).startswith("fairseq-") or "fairseq_cli" in program):

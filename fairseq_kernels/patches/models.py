@@ -9,9 +9,9 @@ from . import replaces
 @replaces(LegacyFairseqTask, "build_model")
 @replaces(FairseqTask, "build_model")
 def build_model(theirs, task, cfg, from_checkpoint=False):
-    """fairseq takes all options, and reads pretrained vectors where a checkpoint has their place taken already.
+    """fairseq accepts all options. It reads the file of pretrained vectors even when it loads a trained checkpoint.
 
-    Lost: an option of another output layer changed nothing; models could not be read without the vectors' file.
+    Lost: an option of another output layer was ignored. A checkpoint could not be loaded without the vectors' file.
     """
     if from_checkpoint:  # whose options older versions may have ignored
         for name in ("encoder_embed_path", "decoder_embed_path"):

@@ -38,15 +38,15 @@ def eval_str_list(theirs, text, kind=float):
     except (SyntaxError, ValueError, TypeError):
         numbers = []
     if text and numbers == []:
-        raise ArgumentTypeError(f"{text!r} is no number, and no list of numbers as [0.1,0.2]")
+        raise ArgumentTypeError(f"{text!r} is neither a number nor a list of numbers such as [0.1,0.2]")
     return numbers
 
 
 @replaces(options, "parse_args_and_arch")
 def parse_args_and_arch(theirs, parser: ArgumentParser, *args, **how):
-    """fairseq takes any number, and answers a mistyped option with 150 lines of usage.
+    """fairseq accepts any number, and answers a mistyped option with 150 lines of usage.
 
-    Lost: which option was wrong; and a training of nothing ended well.
+    Lost: the error did not name the wrong option. A training without any update ended without an error.
     """
 
     def error(message: str) -> None:

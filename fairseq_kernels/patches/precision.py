@@ -7,9 +7,9 @@ from . import replaces
 
 @replaces(AMPOptimizer, "step")
 def step(theirs, self) -> None:
-    """fairseq divides gradients by the loss scale of --amp for clipping, and again in the step.
+    """fairseq divides gradients by the loss scale of --amp twice: before clipping and again in the optimizer step.
 
-    Lost: the right step, as Adam's epsilon outweighed the gradients.
+    Lost: the optimizer step was wrong, as the gradients became small against Adam's epsilon.
     """
     self.scaler.step(self.optimizer)  # torch notes by optimizer what it has divided; fairseq's wrapper is another
     self.scaler.update()

@@ -18,9 +18,10 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 @replaces(utils, "call_main", issue=2879)
 def call_main(theirs, cfg, main, **kwargs) -> None:
-    """fairseq counts GPUs: on the CPU it starts no process and ends well. Processes that it starts have no plugin.
+    """fairseq starts as many processes as there are GPUs. On the CPU it starts none and exits without an error. Its
+    processes do not load the plugin.
 
-    Lost: trainings in several processes, on the CPU or of kernel models.
+    Lost: training in several processes failed on the CPU, and for kernel models everywhere.
     """
     run = functools.partial(with_plugin, main, os.getpid())
     try:

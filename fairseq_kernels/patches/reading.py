@@ -27,18 +27,18 @@ def let_checkpoints_be_read() -> None:
 
 @replaces(checkpoint_utils, "load_checkpoint_to_cpu")
 def load_checkpoint_to_cpu(theirs, path, *args, **options):
-    """fairseq lets through all that wrong files raise, with torch's advice to read them without the safe loader.
+    """fairseq passes on any exception of a bad file, with torch's advice to load it without the safe loader.
 
-    Lost: which file was wrong; and a changed byte became another weight.
+    Lost: the error did not name the bad file. A changed byte was loaded as a different weight.
     """
     return checked(Path(path), lambda: theirs(path, *args, **options))
 
 
 @replaces(checkpoint_utils, "_upgrade_state_dict", issue=4915)
 def upgraded(theirs, state):
-    """fairseq expects a training's state in every checkpoint.
+    """fairseq expects the state of a training in every checkpoint.
 
-    Lost: published models, which have settings and parameters alone, or no place in an epoch (KeyError).
+    Lost: published models failed with a KeyError, as they have no training state or no position in an epoch.
     """
     if "optimizer_history" not in state and "best_loss" not in state:  # the latter is of fairseq's first versions
         nothing = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}

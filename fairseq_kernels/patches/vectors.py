@@ -12,9 +12,9 @@ from . import replaces
 
 @replaces(utils, "parse_embedding")
 def parse_embedding(theirs, path: str) -> Dict[str, Tensor]:
-    """fairseq takes the first line for a header, and any file for vectors.
+    """fairseq always skips the first line as a header, and reads any file as vectors.
 
-    Lost: the first word of GloVe's files; words with a space in them; which file was wrong.
+    Lost: the first word of GloVe's files, and words with a space in them. The error did not name the bad file.
     """
     vectors: Dict[str, Tensor] = {}
     dimension, line = 0, 0
@@ -41,9 +41,9 @@ def parse_embedding(theirs, path: str) -> Dict[str, Tensor]:
 
 @replaces(utils, "load_embedding")
 def load_embedding(theirs, vectors: Dict[str, Tensor], vocabulary, embedding):
-    """fairseq copies vectors of any dimension.
+    """fairseq does not check the dimension of pretrained vectors.
 
-    Lost: the reason, which was torch's of two sizes.
+    Lost: torch's error showed two sizes and did not name the vectors.
     """
     given = len(next(iter(vectors.values())))
     if given != embedding.embedding_dim:

@@ -70,7 +70,7 @@ def test_unknown_words_that_training_never_sees(prepare, capsys, tmp_path):
     write(tmp_path / "raw" / "train.txt", "a b\na c\n")
     for options, noted in ((), True), (("--min-count", 2), False):
         prepare(*options)
-        assert ("note: <unk>, which other texts have, never occurs" in capsys.readouterr().out) == noted
+        assert ("note: <unk> occurs in valid or test but never in training" in capsys.readouterr().out) == noted
 
 
 def test_held_out_text_stays_out_of_the_vocabulary(prepare, tmp_path):
@@ -107,7 +107,7 @@ def test_conversations(prepare, tmp_path):
     assert (out / "train.parts").read_bytes() == b"1\n3\n" and not (out / "test.parts").exists()
     for wrong in ("1\n2\n", "1\n4\n"):
         write(parts, wrong)
-        with pytest.raises(ValueError, match=r"train.txt: has 4 lines, and its .parts [35]"):
+        with pytest.raises(ValueError, match=r"train.txt: has 4 lines, but its .parts file counts [35]"):
             prepare()
 
 
@@ -183,7 +183,7 @@ def test_text_that_is_taken(monkeypatch, tmp_path, sources, content):
 @pytest.mark.parametrize("option, value, message", [
     ("--train", "{tmp}/none", "{tmp}/none"),
     ("--vocab-size", "0", "--vocab-size: '0'"),
-    ("--out", "{tmp}/file", "--out {tmp}/file: is there, made of other files"),
+    ("--out", "{tmp}/file", "--out {tmp}/file: exists, from other files"),
 ])
 def test_wrong_options_are_told(monkeypatch, tmp_path, sources, option, value, message):
     write(tmp_path / "file", "words\n")
@@ -205,12 +205,12 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
         patch.setattr(text, "write_text", None)
         call(patch, text, *sources, "--out", out)
     assert capsys.readouterr().out == said
-    assert "made of other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
+    assert "exists, from other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
     train = tmp_path / "raw" / "train.txt"
     times = os.stat(train).st_atime_ns, os.stat(train).st_mtime_ns
     write(train, TEXTS["train"].replace("cat", "cow"))
     os.utime(train, ns=times)
-    assert "made of other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
+    assert "exists, from other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
     assert tree(out) == before and sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
 
 

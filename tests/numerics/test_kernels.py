@@ -232,7 +232,7 @@ def test_parameters_of_a_component():
     assert swapped.settings != layer.settings
     refuse_unused_parameters("2xrbf,lin", "rbf2.gamma=10,rbf.gamma=0.5")
     for kernels, wrong, instead in (("2xrbf,lin", "rbf3.scale=2", "rbf"), ("2xlin,log", "rbf.gamma=0.1", "rbf")):
-        with pytest.raises(ValueError, match=f"is of no component of kernels='{kernels}'; .* give {instead}"):
+        with pytest.raises(ValueError, match=f"belongs to no component of kernels='{kernels}'; .* add {instead}"):
             refuse_unused_parameters(kernels, wrong)
 
 
