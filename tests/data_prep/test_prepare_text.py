@@ -205,12 +205,12 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
         patch.setattr(text, "write_text", None)
         call(patch, text, *sources, "--out", out)
     assert capsys.readouterr().out == said
-    assert "exists, from other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
+    assert "from other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
     train = tmp_path / "raw" / "train.txt"
     times = os.stat(train).st_atime_ns, os.stat(train).st_mtime_ns
     write(train, TEXTS["train"].replace("cat", "cow"))
     os.utime(train, ns=times)
-    assert "exists, from other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
+    assert "from other files or options" in error_of(monkeypatch, text, *sources, "--out", out)
     assert tree(out) == before and sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
 
 
