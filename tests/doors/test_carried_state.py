@@ -53,6 +53,7 @@ def test_training_goes_through_each_row_as_through_one_text(lm_data, trained):
     task.load_dataset("train"), task.load_dataset("valid")
     valid = next(iter(task.get_batch_iterator(task.dataset("valid"), max_sentences=5).next_epoch_itr()))
     itr = task.get_batch_iterator(task.dataset("train"), max_sentences=5)
+    assert task.get_batch_iterator(task.dataset("train"), max_tokens=23).frozen_batches == itr.frozen_batches
     pad = task.target_dictionary.pad()
     for _ in range(2):
         rows = {row: [] for row in range(5)}
@@ -69,6 +70,10 @@ def test_training_goes_through_each_row_as_through_one_text(lm_data, trained):
             vectors, words = map(torch.cat, zip(*row))
             whole, _ = model.eval()(words.unsqueeze(0), features_only=True)
             torch.testing.assert_close(vectors, whole.squeeze(0))
+    task.args.sample_break_mode = "eos"
+    task.load_dataset("train")
+    with pytest.raises(SystemExit, match="blocks of one length"):
+        task.get_batch_iterator(task.dataset("train"), max_sentences=5)
 
 
 def test_kerbs_carries_the_last_context_too(trained):

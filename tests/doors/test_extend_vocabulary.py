@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq_commands import fairseq, lm_training
@@ -31,6 +32,11 @@ def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, 
     assert given.equal(torch.arange(16.0))
     rest = [name for name in before if len(after[name]) == len(before[name])]
     assert len(rest) == len(before) - 3 and all(after[name].equal(before[name]) for name in rest)
+
+    for state, old, said in ((before, others, "has 26 words, the checkpoint 24"),
+                             ({"decoder.output_projection.sense_word": None}, words, "kerbs")):  # fmt: skip
+        with pytest.raises(SystemExit, match=said):
+            extend_vocabulary.extended(state, old, others, {})
 
     (tmp_path / "text").write_text("fresh w1 w2 other\n" * 40)
     prefixes = [option for split in ("train", "valid") for option in (f"--{split}pref", tmp_path / "text")]

@@ -92,6 +92,7 @@ def test_more_words(name):
     layer, (features, target) = made(name), tokens()
     before, old = layer(features), {key: value.clone() for key, value in layer.state_dict().items()}
     vectors = torch.randn(3, D, dtype=torch.float64)
+    layer.bias.requires_grad_(False)
     layer.extend_vocabulary(3, vectors)
     layer.extend_vocabulary(2)
     after = layer(features)
@@ -100,8 +101,11 @@ def test_more_words(name):
         torch.testing.assert_close(after[..., :V] - after[..., :1], before - before[..., :1])
     for key, value in layer.state_dict().items():
         torch.testing.assert_close(value[:V] if key in ("weight", "bias") or "untied" in key else value, old[key])
-    torch.testing.assert_close(layer.weight[V : V + 3], vectors)
-    torch.testing.assert_close(layer.weight[-1], layer.weight[:-2].mean(0))
+    for matrix in (layer.weight, *getattr(layer, "untied_weights", ())):
+        torch.testing.assert_close(matrix[V : V + 3], vectors)
+        torch.testing.assert_close(matrix[-1], matrix[:-2].mean(0))
+    torch.testing.assert_close(layer.bias[V:], old["bias"].mean().expand(5))
+    assert layer.weight.requires_grad and not layer.bias.requires_grad  # which was frozen
     layer.nll(features, torch.where(target < 0, target, target + 5), ignore_index=-100).backward()
     assert layer.weight.grad[-5:].abs().sum() > 0
     with pytest.raises(ValueError, match="several vectors"):

@@ -82,9 +82,6 @@ def assert_same(dense, factors, **tolerances):
 TIGHT = {"rtol": 1e-8, "atol": 1e-9}
 
 
-# steps
-
-
 @pytest.mark.parametrize("tokens", [FEW, MANY])
 @pytest.mark.parametrize("folds", FOLDS)
 @with_and_without_bias
@@ -242,10 +239,17 @@ def test_contexts_without_a_gradient():
     """The layer learns where nothing in front of it does."""
     dense, factors = pair()
     features, target = batch(5, torch.Generator().manual_seed(13))
+    losses = []
     for layer, sgd in ((dense, torch.optim.SGD(dense.parameters(), lr=0.1)), (factors, FactoredSGD([factors], lr=0.1))):
-        layer.nll(features.detach(), target).backward()
-        sgd.step()
+
+        def closure(layer=layer):
+            loss = layer.nll(features.detach(), target)
+            loss.backward()
+            return loss
+
+        losses.append(sgd.step(closure))
     assert_same(dense, factors, **TIGHT)
+    torch.testing.assert_close(*losses, **TIGHT)
 
 
 def test_a_step_that_solves_an_example_exactly():
@@ -279,9 +283,6 @@ def test_state_dict_round_trip(fold_every):
     torch.testing.assert_close(other.dense(), unbroken.dense(), **TIGHT)
 
 
-# the layer
-
-
 @with_and_without_bias
 @each_layer
 def test_a_factored_layer_is_its_dense_one(name, bias):
@@ -297,9 +298,6 @@ def test_a_factored_layer_is_its_dense_one(name, bias):
     torch.testing.assert_close(factors.evaluate(features, target), dense.evaluate(features, target))
     step(factors, FactoredSGD([factors], lr=0.1), [(features, target)])
     assert matrix(dense).equal(start)
-
-
-# wrong arguments
 
 
 def test_what_can_be_factored():

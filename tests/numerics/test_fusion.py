@@ -47,6 +47,8 @@ def test_the_cpu_stays_eager(monkeypatch):
     monkeypatch.setattr(torch, "compile", None)  # calling it would fail
     double = compiled_on_cuda(lambda x: x * 2)
     assert double(torch.ones(1)) == 2
+    monkeypatch.setenv("FAIRSEQ_KERNELS_FUSE", "0")  # and so does a GPU then
+    assert double(ON_CUDA) == 2
 
 
 def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):

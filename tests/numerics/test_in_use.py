@@ -183,13 +183,16 @@ def test_wrong_arguments_of_the_loss(features, target, options, said):
 def test_mixture_weights():
     """Each component's weight under its name, and the population variance over them."""
     torch.manual_seed(0)
-    layer, features = GeneralizedSoftmax(6, 9, "2xlin,log"), torch.randn(4, 2, 6)
+    layer, features = GeneralizedSoftmax(6, 9, "2xlin,log", kernel_params="log.p=learned:3"), torch.randn(4, 2, 6)
     observed = layer.observe(features)
     pi = torch.softmax(features @ layer.prior_projection, -1)
+    torch.testing.assert_close(layer.mixture_weights(features), pi)
+    assert GeneralizedSoftmax(6, 9).mixture_weights(features).equal(torch.ones(4, 2, 1))
+    assert float(observed["log_p"]) == pytest.approx(3)
     for place, name in enumerate(("pi_lin1", "pi_lin2", "pi_log")):
         torch.testing.assert_close(observed[name], pi[..., place])
     torch.testing.assert_close(observed["pi_variance"], ((pi - 1 / 3) ** 2).mean(-1))
-    assert len(observed) == 4 and not GeneralizedSoftmax(6, 9).observe(features)
+    assert len(observed) == 5 and not GeneralizedSoftmax(6, 9).observe(features)
 
 
 def test_senses():

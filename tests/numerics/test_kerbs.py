@@ -39,19 +39,6 @@ def close(actual, expected, tolerance=1e-9):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-# kernel and distribution
-
-
-@pytest.mark.parametrize("theta", [t for t in THETAS if abs(t) >= 1e-2])
-def test_the_kernel_is_equation_9(theta):
-    """In float64, away from theta = 0, where the printed form loses its digits."""
-    cosine = torch.linspace(-1, 1, 21, dtype=torch.float64).unsqueeze(1)
-    theta = torch.tensor([theta], dtype=torch.float64)
-    alpha = -theta / (2 * (torch.exp(-theta) + theta - 1))
-    expected = alpha * torch.exp(-theta * cosine) - alpha
-    torch.testing.assert_close(bayesian_kernel(cosine, theta), expected, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_kernel_around_zero(dtype):
     """The series c + theta (c/3 - c^2/2), in value and slope, through 0."""
@@ -98,9 +85,6 @@ def test_extreme_theta_and_norms_are_finite():
     features = torch.zeros(2, 7, requires_grad=True)
     value = layer.nll(features, torch.arange(2))
     assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
-
-
-# senses of words
 
 
 def test_the_table_follows_the_senses():
@@ -191,11 +175,12 @@ def test_what_does_not_count():
 
 
 def test_embeddings_without_a_context_weigh_senses_by_their_use():
-    """Eq. 7: word 1 has used its second sense three times as often as its first."""
-    layer = allocated()
-    layer.allocation.usage[1], layer.allocation.usage[7] = 0.2, 0.6
-    embedding = SenseEmbedding(layer, padding_idx=0)(torch.tensor([1]))
+    """Eq. 7: word 1 has used its second sense three times as often as its first; word 0, the padding, has three."""
+    layer = allocated(senses=13)
+    layer.allocation.usage[:2], layer.allocation.usage[7] = 0.2, 0.6
+    embedding = SenseEmbedding(layer, padding_idx=0)(torch.tensor([1, 0]))
     torch.testing.assert_close(embedding[0], (layer.weight[1] + 3 * layer.weight[7]) / 4, rtol=5e-3, atol=0)
+    assert not embedding[1].any()
 
 
 def prepared(**settings):

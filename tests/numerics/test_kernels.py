@@ -148,6 +148,7 @@ def test_half_precision_modules(name, params, dtype):
     assert log_p.dtype == loss.dtype == torch.float32
     assert log_p.isfinite().all() and loss.isfinite()
     assert [g.dtype for g in gradients] == [dtype, *(parameter.dtype for parameter in layer.parameters())]
+    assert all(parameter.dtype == torch.float32 for parameter in layer.kernels.parameters())
     assert all(gradient.isfinite().all() for gradient in gradients)
     full = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params)
     full.load_state_dict(layer.state_dict())
@@ -182,9 +183,6 @@ def test_a_word_at_the_context_has_the_top_score(name, params):
     expected = torch.full((5,), top, dtype=torch.float64)
     torch.testing.assert_close(scores.diagonal(), expected, rtol=0, atol=tolerance)
     assert (scores <= top + tolerance).all()
-
-
-# hyper-parameters
 
 
 def test_no_distance_is_negative():
@@ -230,6 +228,7 @@ def test_parameters_of_a_component():
         DIM, 5, "2xrbf,lin", kernel_params="rbf1.gamma=10,rbf.gamma=0.5,rbf2.scale=3,lin.scale=2"
     )
     assert swapped.settings != layer.settings
+    assert len({GeneralizedSoftmax(DIM, 5, latent_projection=way).settings for way in ("tanh", "linear")}) == 2
     refuse_unused_parameters("2xrbf,lin", "rbf2.gamma=10,rbf.gamma=0.5")
     for kernels, wrong, instead in (("2xrbf,lin", "rbf3.scale=2", "rbf"), ("2xlin,log", "rbf.gamma=0.1", "rbf")):
         with pytest.raises(ValueError, match=f"belongs to no component of kernels='{kernels}'; .* add {instead}"):

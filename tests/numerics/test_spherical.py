@@ -9,6 +9,7 @@ from layer_checks import gradients, randomised
 from torch import nn
 
 from fairseq_kernels import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
+from fairseq_kernels.fused import matrix_products
 from fairseq_kernels.output_layers import spherical
 
 LAYERS = {layer.name: layer for layer in (TaylorSoftmax, SphericalSoftmax, SquaredError, SoftmaxBound)}
@@ -27,8 +28,11 @@ def tokens(words=9, dim=6):
 
 @pytest.mark.parametrize("words, dim", [(3, 8), (5, 1), (11, 128), (20, 300), (140, 129)])
 @each_layer
-def test_blocks_of_the_words_products(name, words, dim):
-    """W^T W is made in blocks of 128 columns, of which half are mirror images."""
+def test_blocks_of_the_words_products(name, words, dim, monkeypatch):
+    """W^T W is made in blocks of 128 columns, half of them mirror images; words and tokens come a few at a time."""
+    monkeypatch.setattr(spherical, "STATISTICS_TOKENS", 3)
+    monkeypatch.setattr(matrix_products, "WORDS", 4)
+    monkeypatch.setattr(matrix_products, "SCORES", 1)
     options = {"xi": 1.2} if name == "softmax-bound" else {}
     layer = make(name, dim, words, **options)
     features, target = tokens(words, dim)

@@ -23,7 +23,6 @@ OPTIONS = {
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
     "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["sharing", "16", "8"],
-    "--pi-variance-weight -1": ["--pi-variance-weight -1"],
     "--output-layer tailor": ["tailor", "taylor"],
     "--arch kernel_lstm": ["kernel_lstm_"],
     "--arch lstm_lm": ["--criterion cross_entropy"],
@@ -32,12 +31,12 @@ OPTIONS = {
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
     f"{SQUARED} --label-smoothing 0.1": ["--label-smoothing 0.1"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
+    f"{KERBS} --senses 4.1x": ["98 senses", "4 each"],
+    f"{KERBS} --kerbs-input prior --decoder-out-embed-dim 8": ["16 and 8"],
     f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder-input-output-embed"],
     "--kernles lin": ["--kernles", "--kernels"],
     # numbers, alone and in lists, beyond their bounds
-    "--tokens-per-sample 0": ["--tokens-per-sample 0"],
     "--seed 2147483648": ["--seed"],
-    "--clip-norm nan": ["--clip-norm nan"],
     "--update-freq 1x": ["--update-freq", "1x"],
     "--lr [0.1,-1]": ["--lr -1"],
     "--lr 0.001x": ["--lr", "0.001x"],
@@ -46,6 +45,10 @@ OPTIONS = {
     "--adam-betas (0.9,1.0)": ["--adam-betas"],
     "--adam-betas __import__('os').mkdir('code-ran')": ["--adam-betas"],
 }
+# said back as they are
+WRONG = """pi-variance-weight -1,tokens-per-sample 0,batch-size 0,dropout 1.5,max-update -1,clip-norm nan,
+output-init 0.0,output-memory-mib 0,output-bias maybe,output-dictionary-size 9,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
+OPTIONS.update({f"--{given.strip()}": [f"--{given.strip()}"] for given in WRONG.split(",")})
 AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2
 --seed 2147483647 --output-memory-mib 1 --pi-variance-weight 0 --max-update 0"""
 
@@ -77,6 +80,7 @@ def test_numbers_at_the_edge_of_what_is_allowed(lm_data, tmp_path):
 RESUMING = {
     "--kernels lin,log": ["lin,lin,log", "lin,log", "--save-dir"],
     "--kernels 2xlin,log --untied-projections": ["--untied-projections"],
+    "--kernels 2xlin,log --share-decoder-input-output-embed": ["doesn't share", "--save-dir"],
     "--kernels 2xlin,log --decoder-layers 1": ["the model in", "--save-dir"],
 }
 
@@ -126,6 +130,9 @@ def commands(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ("two processes", lm_training(lm_data, next(folders), "--distributed-world-size", 2, "--kernels", "log",
                                           "--kernel-params", "log.p=-1"), ["log.p=-1"]),
             ("a restored file", lm_training(lm_data, next(folders), "--restore-file", cut), ["cut.pt"]),
+            ("no restored file", lm_training(lm_data, next(folders), "--restore-file", missing), ["is not found"]),
+            ("a finished one", lm_training(lm_data, next(folders), "--kernels", "2xlin,log", "--restore-file",
+                                           mixture_lm.last), ["is of a training that is finished (20 updates)"]),
             ("a finetuned file", lm_training(lm_data, next(folders), "--finetune-from-model", cut), ["cut.pt"]),
             ("eval-lm: other data", ("eval_lm", other_lm_data, *evaluation, mixture_lm.last), ["24 words", "8"]),
             ("eval-lm: zeros", ("eval_lm", zeros, *evaluation, mixture_lm.last), ["test.bin is damaged"]),

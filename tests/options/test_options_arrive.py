@@ -11,6 +11,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
+from fairseq_kernels import AllocationSettings
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
@@ -58,6 +59,7 @@ def test_kernels(dictionary):
 
 def test_spherical(dictionary):
     assert layer(dictionary, output_layer="spherical", epsilon=0.5).epsilon == 0.5
+    assert layer(dictionary, output_layer="spherical").epsilon == 0.0198  # the paper's
 
 
 def test_kerbs(dictionary):
@@ -72,6 +74,9 @@ def test_kerbs(dictionary):
     none = layer(dictionary, output_layer="kerbs", senses="14", kerbs_kernel="none", kerbs_reallocate_every=0)
     assert none.num_senses == 14 and none.theta is None and none.allocation is None and none.bias is None
     assert layer(dictionary, output_layer="kerbs", senses="1.5x").num_senses == 15
+    plain = layer(dictionary, output_layer="kerbs")  # as docs/kernels.md has the defaults
+    assert plain.allocation.settings == AllocationSettings(500, 0.01, 1, 4, 0.005, 0.5, 0.1)
+    assert plain.num_senses == 30 and not plain.positive_only and plain.theta.eq(0).all()
 
 
 @pytest.mark.parametrize("source, target", [("de", "en"), ("en", "de")])
@@ -85,7 +90,7 @@ def test_the_prior_is_of_the_target_in_either_direction(source, target, dictiona
             builder.add_item(torch.tensor(line))
         builder.finalize(f"{prefix}.idx")
     both = task(dictionary, source_lang=source, target_lang=target)
-    both.cfg.data = str(tmp_path)
+    both.cfg.data = f"{tmp_path}:elsewhere"
     own = layer(dictionary, both, output_bias="prior")
     counts = torch.ones(len(dictionary))
     for word in (word for line in sentences[target] for word in line):

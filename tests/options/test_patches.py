@@ -91,9 +91,6 @@ def test_published_checkpoints(kind, mixture_lm, lm_data, tmp_path):
     assert loss_of(*load(tmp_path, path.name)) == expected == logged(finetuned, "valid")[-1]["loss"]
 
 
-# pretrained vectors
-
-
 def test_vectors_are_read_once(lm_data, tmp_path):
     """By the training; its checkpoint has them, and needs the file no more."""
     vectors = tmp_path / "vectors"
@@ -105,9 +102,6 @@ def test_vectors_are_read_once(lm_data, tmp_path):
     assert sorted(own[4:, 0].tolist()) == [number + 0.5 for number in range(20)]
     vectors.unlink()
     load(saved.parent)
-
-
-# checkpoints
 
 
 def test_the_checkpoint_written_last_counts(monkeypatch, tmp_path):
@@ -148,6 +142,21 @@ def test_a_damaged_checkpoint_is_passed_over(mixture_lm, monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match="can't be read") as end:
         checkpoint.newest(folder)
     assert not isinstance(end.value, checkpoint.Damaged)
+
+
+def test_each_limit_ends_a_training(monkeypatch):
+    """After 100 updates, four epochs and two hours, a learning rate of 0.5 and three losses that were no better."""
+    monkeypatch.setattr(checkpoints, "early_stop", lambda: {"num_runs": 3})
+    trainer = Namespace(get_num_updates=lambda: 100, get_lr=lambda: 0.5)
+    none = {"max_update": 0, "max_epoch": 0, "stop_min_lr": -1.0, "stop_time_hours": 0, "patience": -1}
+    later = {"max_update": 101, "max_epoch": 5, "stop_min_lr": 0.4, "stop_time_hours": 2.1, "patience": 4}
+    reached = {"max_update": 100, "max_epoch": 4, "stop_min_lr": 0.5, "stop_time_hours": 1.9, "patience": 3}
+    for limit in none:
+        for limits, is_reached in ((none, False), (later, False), (reached, True)):
+            cfg = Namespace(**{**none, limit: limits[limit]})
+            trainer.cfg = Namespace(optimization=cfg)
+            place = Namespace(next_epoch_idx=5), {"previous_training_time": 7200.0}
+            assert checkpoints.is_finished(cfg, trainer, *place) == is_reached, limit
 
 
 def test_nothing_of_an_earlier_training_counts(mixture_lm):

@@ -68,15 +68,14 @@ def test_a_criterion_of_fairseq_s(mixture_lm, lm_data, tmp_path):
     assert result.text.count("no memory is saved") == 1 and "no memory is saved" not in mixture_lm.result.text
 
 
-# the criterion
-
-
 def test_variance_of_the_mixture_weights(mixture_lm):
     """rho times the sum over tokens, padding left out, of the population variance of their K weights."""
     model, task = load(mixture_lm.folder)
     batch = padded_batch(task)
     plain, _, _ = KernelMixtureCrossEntropy(task, False, 0.0, 0.0)(model, batch)
     loss, _, log = KernelMixtureCrossEntropy(task, False, 0.0, 3.0)(model, batch)
+    each, _, _ = KernelMixtureCrossEntropy(task, False, 0.0, 3.0)(model, batch, reduce=False)
+    torch.testing.assert_close(each.sum(), loss, rtol=1e-5, atol=0)
     features, _ = model.decoder.extract_features(batch["net_input"]["src_tokens"])
     layer, pad = model.decoder.output_projection, task.target_dictionary.pad()
     variance, means, tokens = 0.0, torch.zeros(3), 0

@@ -48,17 +48,11 @@ def built(model_of):
     return build
 
 
-# architectures
-
-
 def test_layers_to_keep(model_of):
     """As fairseq reads them from the command line, for models trained with LayerDrop."""
     layers = {"decoder_layers_to_keep": "1", "encoder_layers_to_keep": "0"}
     [model], _, _ = load_model_ensemble_and_task([str(model_of("log").last)], arg_overrides=layers)
     assert len(model.encoder.layers) == len(model.decoder.layers) == 1
-
-
-# decoding in Python
 
 
 def rescored(model, batch, sentence, tokens):
