@@ -22,6 +22,7 @@ OPTIONS = {
     "--kernels pol --kernel-params pol.p=1.5": ["pol.p=1.5"],
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
+    "--output-dictionary-size 9": ["--output-dictionary-size 9"],
     "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["sharing", "16", "8"],
     "--output-layer tailor": ["tailor", "taylor"],
     "--arch kernel_lstm": ["kernel_lstm_"],
@@ -47,7 +48,7 @@ OPTIONS = {
 }
 # said back as they are
 WRONG = """pi-variance-weight -1,tokens-per-sample 0,batch-size 0,dropout 1.5,max-update -1,clip-norm nan,
-output-init 0.0,output-memory-mib 0,output-bias maybe,output-dictionary-size 9,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
+output-bias no,output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
 OPTIONS.update({f"--{given.strip()}": [f"--{given.strip()}"] for given in WRONG.split(",")})
 AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2
 --seed 2147483647 --output-memory-mib 1 --pi-variance-weight 0 --max-update 0"""
@@ -80,7 +81,7 @@ def test_numbers_at_the_edge_of_what_is_allowed(lm_data, tmp_path):
 RESUMING = {
     "--kernels lin,log": ["lin,lin,log", "lin,log", "--save-dir"],
     "--kernels 2xlin,log --untied-projections": ["--untied-projections"],
-    "--kernels 2xlin,log --share-decoder-input-output-embed": ["doesn't share", "--save-dir"],
+    "--kernels 2xlin,log --share-decoder-input-output-embed": ["embeddings", "--save-dir"],
     "--kernels 2xlin,log --decoder-layers 1": ["the model in", "--save-dir"],
 }
 
@@ -130,9 +131,9 @@ def commands(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
             ("two processes", lm_training(lm_data, next(folders), "--distributed-world-size", 2, "--kernels", "log",
                                           "--kernel-params", "log.p=-1"), ["log.p=-1"]),
             ("a restored file", lm_training(lm_data, next(folders), "--restore-file", cut), ["cut.pt"]),
-            ("no restored file", lm_training(lm_data, next(folders), "--restore-file", missing), ["is not found"]),
+            ("no restored file", lm_training(lm_data, next(folders), "--restore-file", missing), ["missing.pt is"]),
             ("a finished one", lm_training(lm_data, next(folders), "--kernels", "2xlin,log", "--restore-file",
-                                           mixture_lm.last), ["is of a training that is finished (20 updates)"]),
+                                           mixture_lm.last), ["is finished (20 updates)"]),
             ("a finetuned file", lm_training(lm_data, next(folders), "--finetune-from-model", cut), ["cut.pt"]),
             ("eval-lm: other data", ("eval_lm", other_lm_data, *evaluation, mixture_lm.last), ["24 words", "8"]),
             ("eval-lm: zeros", ("eval_lm", zeros, *evaluation, mixture_lm.last), ["test.bin is damaged"]),
