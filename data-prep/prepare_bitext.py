@@ -71,8 +71,8 @@ def tokenised(lines, args):
     for split in sorted({split for split, _ in lines}):
         first, second = (len(lines[split, language]) for language in languages(args))
         if first != second or not first:
-            raise ValueError(f"the {split} text has {first:,} lines and {second:,} lines: line n of the one must "
-                             "translate line n of the other")
+            raise ValueError(f"the {split} text has {first:,} lines and {second:,} lines in its two languages: "
+                             "line n of one must be the translation of line n of the other")
     tokens = {key: tokenise(text, key[1], args, ".".join(key)) for key, text in lines.items()}
     train, numbers = clean({language: tokens["train", language] for language in languages(args)}, args.max_ratio)
     dropped = len(lines["train", args.source_lang]) - len(numbers)
@@ -245,8 +245,8 @@ def main():
     add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
     args = parser.parse_args()
     if args.code and args.bpe == "subword-nmt" and not args.code.read_bytes().startswith(b"#version:"):
-        raise ValueError(f"--code {args.code}: no merges, whose first line is '#version: 0.2': give another "
-                         "preparation's file code")
+        raise ValueError(f"--code {args.code}: no merges: the first line of such a file is '#version: 0.2'. Give "
+                         "the file named code that another preparation wrote")
     prepare_files(args, {split: getattr(args, split) for split in SPLITS})
 
 

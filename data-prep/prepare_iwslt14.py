@@ -87,7 +87,7 @@ def main():
     pairs = bitext.prepare(args, [archive], lambda: read(archive))
     if pairs != PAIRS:
         expected = " / ".join(f"{count:,}" for count in PAIRS.values())
-        print(f"note: the public archive gives {expected} pairs; this is another one")
+        print(f"note: the public archive gives {expected} pairs; yours is another archive")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Kernel functions in the softmax layer (Gao et al. 2019), as PyTorch layers and as a fairseq plugin.
 
-In a PyTorch program ``from fairseq_kernels import GeneralizedSoftmax`` loads torch, and nothing before a name is used.
-Where fairseq is loaded already, as under its ``--user-dir``, models, criterions and optimizer are registered with it;
-``import fairseq_kernels.fairseq_plugin`` does so at any time.
+``import fairseq_kernels`` alone loads nothing; ``from fairseq_kernels import GeneralizedSoftmax`` loads torch. If
+fairseq is loaded already, as under its ``--user-dir``, models, criterions and optimizer are registered with it.
+``import fairseq_kernels.fairseq_plugin`` registers them in any case.
 """
 
 import importlib

@@ -5,7 +5,7 @@ import sys
 
 
 def log_as_fairseq(level: int) -> None:
-    """As fairseq's commands do when they are imported first; what they import does it in another form."""
+    """Sets up logging in the format of fairseq's commands. Modules that they import may set another."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", datefmt="%Y-%m-%d %H:%M:%S", level=level,
         stream=sys.stdout, force=True,

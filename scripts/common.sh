@@ -16,7 +16,7 @@ find_python() {
     missing=$("$PY" -c 'import sys
 from importlib.util import find_spec
 print(*(name for name in sys.argv[1:] if not find_spec(name)))' "$@" 2>/dev/null) || missing="$*"
-    [ -z "$missing" ] || die "$PY has no $missing: run scripts/setup.sh, or set PYTHON_BIN to a Python that has"
+    [ -z "$missing" ] || die "$PY has no $missing: run scripts/setup.sh, or set PYTHON_BIN to a Python that has it"
 }
 
 # usage: the script's head without its comment marks.

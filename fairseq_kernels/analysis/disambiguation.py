@@ -101,7 +101,7 @@ class Answers(NamedTuple):
 
 @torch.no_grad()
 def answers(reading: Reading, asked: Questions) -> Answers:
-    """The choices of the model whose reading it is."""
+    """The choices of the model that made the ``reading``."""
     parts = zip(asked.positions.split(CHUNK), asked.choices.split(CHUNK))
     log_p = torch.cat([reading.layer(reading.features[rows]).gather(1, choices) for rows, choices in parts])
     log_p = log_p.double().log_softmax(1)
@@ -135,8 +135,8 @@ def gain_beyond_random(close: Sequence[Answers], random: Sequence[Answers], line
 
 
 def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], number: int) -> str:
-    """How often one model of the pair is right where the other is wrong, and ``number`` different sentences as the
-    paper's Table 4 has them, those where the log-likelihoods differ most; in Markdown."""
+    """In Markdown, for each model of the pair: how often it is right where the other is wrong, and the ``number``
+    different sentences where the log-likelihoods differ most, as in the paper's Table 4."""
     names, text = reading.dictionary.symbols, ""
     for (winner, right), (loser, wrong) in itertools.permutations(pair.items()):
         where = (right.right > wrong.right).nonzero().flatten()
@@ -171,7 +171,9 @@ def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Di
     baseline = next(iter(checkpoints))
     first = read(checkpoints[baseline], data)
     if not isinstance(first.layer, GeneralizedSoftmax) or first.layer.component_names() != ["lin"]:
-        raise mistake(f"{checkpoints[baseline]} is no model with the kernel lin alone, whose vectors make the clusters")
+        raise mistake(
+            f"{checkpoints[baseline]} is no model with --kernels lin; the clusters come from the word vectors of one"
+        )
     candidates = frequent_words(first.dictionary, VOCABULARY)
     groups = clusters(first.layer.weight, candidates, SIZE, max(1, len(candidates) // (2 * SIZE)))
     asked = questions(first, groups)

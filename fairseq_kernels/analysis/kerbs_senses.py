@@ -23,9 +23,10 @@ VALUES = {"theta": "theta", "usage": "allocation.usage"}  # of a sense, where th
 
 
 def senses(checkpoint: Path, data: Path) -> Tuple[pandas.DataFrame, Tensor]:
-    """A line a sense: its ``word``, the word's ``rank`` by frequency in training (from 1; 0: fairseq's own symbols),
-    ``theta`` and ``usage``, its part in the word, the most used first; and the vectors, of length 1, by the lines'
-    index.
+    """A data frame with one row for each sense, and the senses' vectors, scaled to length 1, by the frame's index.
+
+    The columns are ``word``, the word's ``rank`` by frequency in training (from 1; 0: fairseq's own symbols), ``theta``
+    and ``usage``, the share of the word that the sense has. The most used senses come first.
 
     Args:
         checkpoint: of a model trained with ``--output-layer kerbs``.

@@ -30,7 +30,7 @@ def linear_weight(data: Path, checkpoint: Path) -> List[Dict]:
     layer = reading.layer
     kernels = [kernel.name for kernel in layer.kernels] if isinstance(layer, GeneralizedSoftmax) else []
     if len(kernels) < 2 or "lin" not in kernels:
-        raise mistake(f"{checkpoint} is no mixture with lin, as of --kernels lin,log")
+        raise mistake(f"{checkpoint} is no mixture with lin; give one trained with, for instance, --kernels lin,log")
     weights = layer.mixture_weights(reading.features).double()
     total = weights[:, [kernel == "lin" for kernel in kernels]].sum(1)
     groups = {f"at word {place}": reading.positions == place for place in range(LAST_POSITION)}
@@ -46,5 +46,5 @@ def linear_weight(data: Path, checkpoint: Path) -> List[Dict]:
 
 
 def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Dict]], Dict[str, str]]:
-    """:func:`linear_weight` of mixtures by their names, and no sentences."""
+    """:func:`linear_weight` of each mixture by its name, and an empty dict, as there are no example sentences."""
     return {name: linear_weight(data, checkpoint) for name, checkpoint in checkpoints.items()}, {}

@@ -7,7 +7,7 @@ ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escaped(text: str) -> str:
-    """As Markdown that shows just this, by GitHub and by MkDocs, which takes a backslash for itself before some."""
+    """Markdown that GitHub and MkDocs show as ``text``. Entities stand for characters that MkDocs cannot escape."""
     return re.sub(r"[\\`*_|<>\[\]~]|&(?=#?\w+;)", lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), text)
 
 

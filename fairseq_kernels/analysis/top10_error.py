@@ -10,7 +10,7 @@ from .reading import read
 
 
 def top10_error(data: Path, checkpoint: Path, split: str) -> float:
-    """A part of the words of the split, ``</s>`` included."""
+    """The share of a split's words, ``</s>`` included, that are not among the model's ten most probable ones."""
     reading = read(checkpoint, data, split)
     return float((reading.layer.evaluate(reading.features, reading.words)[1] >= 10).float().mean())
 

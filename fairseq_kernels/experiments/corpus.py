@@ -76,8 +76,8 @@ class Corpus:
         return path
 
     def parts(self, split: str, lines: Sequence[Sequence[float]]) -> List[List[float]]:
-        """Sums of what stands for each line, over conversations where ``SPLIT.parts`` has the number of lines of each,
-        else over blocks of 50 lines."""
+        """The numbers of each line, added up over conversations if ``SPLIT.parts`` has their lengths, else over
+        blocks of 50 lines."""
         path = self.folder / f"{split}.parts"
         sizes = map(int, path.read_text().split()) if path.is_file() else [BLOCK] * -(-len(lines) // BLOCK)
         remaining = iter(lines)

@@ -10,7 +10,7 @@ from ..errors import mistake
 from ..output_layers import OutputLayer
 
 logger = logging.getLogger(__name__)
-ANOTHER_FOLDER = "another --save-dir (by --finetune-from-model a training may begin with this checkpoint's weights)"
+ANOTHER_FOLDER = "another --save-dir (--finetune-from-model starts a new training from this checkpoint's weights)"
 
 
 class LossRequest(NamedTuple):

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 @dataclass
 class SharedOptions:
     output_layer: str = option("kernels", f"{', '.join(LAYERS)}; each has a criterion of its own")
-    output_init: float = option(1.0, "start of the output matrix, times this number; of embeddings too that share it")
+    output_init: float = option(1.0, "factor of the output matrix's initial values, also where embeddings share it")
     output_bias: Optional[str] = option(
         None,
         "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "

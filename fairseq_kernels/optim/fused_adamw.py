@@ -12,8 +12,8 @@ class FusedAdamW(FairseqAdam):
     """``torch.optim.AdamW(fused=True)`` with ``--adam-betas``, ``--adam-eps`` and ``--weight-decay`` of fairseq's
     ``adam``, on the CPU and on GPUs.
 
-    As fairseq's it decouples the weight decay (Loshchilov & Hutter 2019). It differs in epsilon, which is added to the
-    second moment's root after that is corrected for its bias (Kingma & Ba 2015, Algorithm 1), in fairseq's before.
+    Weight decay is decoupled, as in fairseq's (Loshchilov & Hutter 2019). The difference is where epsilon is added to
+    the root of the second moment: here after the bias correction (Kingma & Ba 2015, Algorithm 1), in fairseq's before.
     """
 
     def __init__(self, cfg, params):

@@ -66,7 +66,8 @@ def refuse_computed(module: nn.Module, parametrized: bool) -> None:
         for name in names:
             raise ValueError(
                 f"{name} is computed from other tensors (by weight norm, DataParallel, FSDP1 ...), to which nll would "
-                "give no gradient: take the loss from forward, or make it a parameter; use DDP or FSDP2"
+                f"give no gradient: compute the loss from forward's log-probabilities, or make {name} a parameter; use "
+                "DDP or FSDP2 instead of DataParallel or FSDP1"
             )
 
 
@@ -88,7 +89,7 @@ class OutputLayer(LayerState):
         embed_dim: d, dimension of context and word vectors.
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
-        settings: what it should agree with, else it warns: they change the distribution, not the parameters.
+        settings: as ``kind``, but a difference only warns. They change the distribution, not the parameters.
         memory_budget: bytes of work space for :meth:`nll` (the spherical family's needs none) and for what is
             evaluated without gradients; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
@@ -143,9 +144,10 @@ class OutputLayer(LayerState):
         return WorkSpace(2 * self.vocab_size)
 
     def set_log_prior(self, counts: Sequence[float]) -> None:
-        """Start the bias from the words' counts (V,), to each of which one is added: where a context vector of 0 gives
-        all words the same score (lin, pol, sig, abs, the spherical family), they have their prior probabilities there;
-        with other kernels, about.
+        """Starts the bias from the words' counts (V,), plus one each.
+
+        For a context vector of 0 the probabilities are then the words' relative frequencies. This is exact where such
+        a vector gives all words the same score (lin, pol, sig, abs, the spherical family), else approximate.
         """
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
@@ -225,7 +227,8 @@ class OutputLayer(LayerState):
             token_weight: a factor of each token's loss, of the shape of ``target``; it may have a gradient.
             return_metrics: also return what the pass has computed anyway; ``"entropy"``: and the distributions'
                 entropy, which takes the products with the words once more.
-            class_weight: factors (V,) of the losses of each word's tokens; ``"mean"`` divides by those of the tokens.
+            class_weight: a factor (V,) of the loss for each target word; ``"mean"`` divides by the sum of the targets'
+                factors.
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors

@@ -116,7 +116,7 @@ class SenseAllocation(nn.Module):
         """Called before every batch: at the first one of an update takes in the last update's sums; then may move."""
         if layer.weight.dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                "senses can't move while the parameters are in half precision, whose float32 copies overwrite them; "
+                "senses can't move while the parameters are in half precision: float32 copies overwrite moved senses; "
                 "train with --amp instead of --fp16, or with --kerbs-reallocate-every 0"
             )
         last = int(self.updates)

@@ -240,7 +240,7 @@ class SphericalSoftmax(SphericalFamily):
 class SquaredError(SphericalFamily):
     """||o - e_y||^2 = q - 2 o_y + 1, the outputs' squared error to a one-hot target (section 1).
 
-    It is least where o is the distribution, so p is o, from :attr:`least` up and divided by its sum.
+    Its expectation is least where o is the distribution. So p is o, clamped to at least :attr:`least` and normalised.
     """
 
     kind = "squared error"

@@ -71,8 +71,8 @@ class KerbsOptions(Options):
     kerbs_reallocate_every: int = option(
         AllocationSettings.every, "updates between two reallocations of senses; 0 leaves them where they are"
     )
-    kerbs_min_senses: int = option(AllocationSettings.minimum, "senses that a word keeps")
-    kerbs_max_senses: int = option(AllocationSettings.maximum, "senses that a word gets to")
+    kerbs_min_senses: int = option(AllocationSettings.minimum, "the least number of senses of a word")
+    kerbs_max_senses: int = option(AllocationSettings.maximum, "the greatest number of senses of a word")
     kerbs_share: float = option(
         AllocationSettings.share, "the most senses that move at a time, as a part of the vocabulary"
     )
