@@ -18,10 +18,14 @@ def test_a_training_that_goes_back_in_updates(tmp_path):
         assert read_curves(tmp_path / "log", "valid").get("ppl", {}) == valid
 
 
-def test_the_picture_has_validation_perplexities(tmp_path):
+def test_the_picture_has_validation_perplexities_and_weights_of_training(tmp_path):
     log, out = tmp_path / "log", tmp_path / "curves.png"
-    kinds = (("valid", 8, 100), ("valid", 6, 200), ("train", 5, 200))
-    log.write_text("".join(f"now | INFO | {kind} | ppl {ppl} | num_updates {at}\n" for kind, ppl, at in kinds))
+    kinds = (("valid", 8, 100), ("train_inner", 7, 150), ("valid", 6, 200), ("train", 5, 200))
+    pi = "pi_lin 0.7 | pi_log 0.3 | pi_variance_pp2 9"
+    log.write_text("".join(f"now | INFO | {kind} | ppl {ppl} | {pi} | num_updates {at}\n" for kind, ppl, at in kinds))
     plot({"lin": log}, out, {"unigram": 9.0})
-    curve, unigram = file_pyplot().gcf().axes[0].lines
+    perplexity, weights = file_pyplot().gcf().axes
+    curve, unigram = perplexity.lines
     assert curve.get_xydata().tolist() == [[100, 8], [200, 6]] and set(unigram.get_ydata()) == {9} and out.exists()
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in weights.lines}
+    assert drawn == {"lin": [[150, 0.7]], "log": [[150, 0.3]]} and weights.get_ylim() == (0, 1)

@@ -192,11 +192,12 @@ def test_differences(lm_data, checkpoints):
         assert interval["low"] <= interval["mean"] <= interval["high"]
         assert again[figure]["difference"] == {"mean": 0, "low": 0, "high": 0, "excludes_0": False}
     weight = read(checkpoints["lin"], lm_data).layer.weight.detach()
-    close, losses = module.clusters(weight, torch.arange(4, 24), 3, 3), {}
+    close, losses, choices = module.clusters(weight, torch.arange(4, 24), 3, 3), {}, {}
     for name, own in (("lin", lin), ("mix", mix)):
         reading = read(checkpoints[name], lm_data)
         for groups in (module.shuffled(close, torch.tensor(reading.dictionary.count), module.SEED), close):
-            said = module.answers(reading, module.questions(reading, groups))
+            asked = module.questions(reading, groups)
+            said = choices[name] = module.answers(reading, asked)
             losses.setdefault(name, []).append(float(said.log_likelihood.mean()))
         assert own["accuracy"]["value"] == pytest.approx(float(said.right.mean()))
         assert own["log_likelihood"]["value"] == pytest.approx(losses[name][1])
@@ -208,7 +209,19 @@ def test_differences(lm_data, checkpoints):
     details = metrics["mix"][0]["details"]
     assert (better - worse) / details["positions"] == pytest.approx(difference) and better + worse > 0
     assert details["clusters"] == 3 and set(sentences) == {"mix", "again"}
-    assert "- " + ", ".join(reading.dictionary[word] for word in close[0]) in sentences["mix"].splitlines()
+    shown, text = sentences["mix"].splitlines(), [reading.dictionary[word] for word in reading.words]
+    assert "- " + ", ".join(reading.dictionary[word] for word in close[0]) in shown
+    for winner, loser in ("lin", "mix"), ("mix", "lin"):  # two sentences, those that the models differ most in
+        right, wrong, rows = choices[winner], choices[loser], {}
+        for n in (right.log_likelihood - wrong.log_likelihood).argsort(descending=True):
+            end = int(asked.positions[n])
+            line = text[end - int(reading.positions[end]) : end]
+            words = {name: reading.dictionary[asked.choices[n, choices[name].choice[n]]] for name in choices}
+            if right.right[n] > wrong.right[n]:
+                rows.setdefault((*line, text[end]), [f"| {who} | {' '.join(line)} **{word}** |" for who, word in
+                                                     {"Ground Truth": text[end], **words}.items()])  # fmt: skip
+        [start] = [n for n, line in enumerate(shown) if line.startswith(f"{winner} right, {loser} wrong: ")]
+        assert shown[start + 4 :][: 3 * min(2, len(rows))] == sum(list(rows.values())[:2], [])
 
 
 def test_a_mixture_s_vectors_make_no_clusters(lm_data, mixture_lm):

@@ -281,6 +281,8 @@ def test_iwslt14(monkeypatch, archive, tmp_path, tokenizers, capsys):
         assert lines_of(out / f"test.ref.{language}") == references
         assert lines_of(out / f"valid.ref.{language}") == [pair[side] for pair in train][22::23]
         assert (out / "data-bin" / f"test.de-en.{language}.bin").is_file()
+    assert [name.split(".")[1:3] for name in iwslt14.TEST] == [
+        ["TED", "dev2010"], ["TEDX", "dev2012"], *(["TED", f"tst201{year}"] for year in range(3))]
     report = capsys.readouterr().out
     for split, pairs in (("train", 632), ("valid", 28), ("test", 20)):
         assert re.search(rf"^{split}.de +{pairs} lines", report, re.M)

@@ -154,9 +154,9 @@ def test_recipes(monkeypatch, tmp_path, capsys, recipe, name):
 
 @pytest.mark.parametrize("content, message", [
     (b"fine\ncaf\xe9\n", "{path}: not UTF-8 text: convert it, e.g. iconv -f latin1"),
-    (b"fine\n<s> no </s>\n", "{path}:2: has the word <"),
+    *((f"fine\n{word}\n".encode(), f"{{path}}:2: has the word {word}") for word in ("<s>", "<pad>", "</s>")),
     (b"", "the train text is empty"),
-], ids=["Latin-1", "reserved", "empty"])
+], ids=["Latin-1", "start", "padding", "end", "empty"])
 def test_wrong_text_is_told(monkeypatch, tmp_path, sources, content, message):
     """Nothing is left behind."""
     path = write(tmp_path / "bad.txt", content)
@@ -197,6 +197,7 @@ def test_wrong_options_are_told(monkeypatch, tmp_path, sources, option, value, m
 def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sources, tmp_path, capsys):
     """Nothing that is there is ever changed: neither by other options, nor by another text of the same size and age."""
     out = tmp_path / "out"
+    out.mkdir()
     call(monkeypatch, text, *sources, "--out", out)
     before, said = tree(out), capsys.readouterr().out
     assert set(before) == {"train.txt", "valid.txt", "test.txt", "dict.txt", "prepare.json", "data-bin/dict.txt",
@@ -205,7 +206,8 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
         patch.setattr(text, "write_text", None)
         call(patch, text, *sources, "--out", out)
     assert capsys.readouterr().out == said
-    assert "from other files or options" in error_of(monkeypatch, text, *sources, "--out", out, "--vocab-size", 2)
+    for other in ("--vocab-size=2", "--min-count=2", "--lower"):
+        assert "from other files or options" in error_of(monkeypatch, text, *sources, "--out", out, other)
     train = tmp_path / "raw" / "train.txt"
     times = os.stat(train).st_atime_ns, os.stat(train).st_mtime_ns
     write(train, TEXTS["train"].replace("cat", "cow"))

@@ -9,34 +9,19 @@ import pytest
 from preparations import call, common, lines_of, toy, tree
 
 
-def choose(subject, verb, tense, direct_object, adverbial="", frame="main"):
-    """The choice that these English words name."""
-    return (
-        next(value for value, _ in toy.SUBJECTS if value[1] == subject),
-        next(value for value, _ in toy.VERBS if value[1][0] == verb),
-        tense,
-        next(value for value, _ in toy.OBJECTS if value[1] == direct_object),
-        next(value for value, _ in toy.ADVERBIALS if value[1] == adverbial),
-        frame,
-    )
-
-
-@pytest.mark.parametrize(("choice", "german", "english"), [
-    (("he", "paint", "simple", "the old suitcase"),
-     "er malt den alten koffer .", "he paints the old suitcase ."),
-    (("the woman", "pick", "progressive", "them", "at the station", "adverbial first"),
-     "am bahnhof holt die frau sie ab .", "at the station the woman is picking them up ."),
-    (("the children", "see", "will", "this new lamp", "in the garden"),
-     "die kinder werden im garten diese neue lampe sehen .", "the children will see this new lamp in the garden ."),
-    (("the man", "see", "simple", "him", "at home", "that"),
-     "wir wissen , dass der mann ihn zu hause sieht .", "we know that the man sees him at home ."),
-    (("i", "look", "must", "an apple", "", "adverbial first"),
-     "ich muss einen apfel suchen .", "i must look for an apple ."),
-    (("we", "look", "progressive", "her"), "wir suchen sie .", "we are looking for her ."),
-])
-def test_sentences(choice, german, english):
-    values = choose(*choice)
-    assert (toy.german(*values), toy.english(*values)) == (german, english)
+def test_sentences():
+    """Of all that the lists give."""
+    pairs = toy.probabilities()
+    assert sum(pairs.values()) == pytest.approx(1)
+    for german, english in (
+        ("er malt den alten koffer .", "he paints the old suitcase ."),
+        ("am bahnhof holt die frau sie ab .", "at the station the woman is picking them up ."),
+        ("die kinder werden im garten diese neue lampe sehen .", "the children will see this new lamp in the garden ."),
+        ("wir wissen , dass der mann ihn zu hause sieht .", "we know that the man sees him at home ."),
+        ("ich muss einen apfel suchen .", "i must look for an apple ."),
+        ("wir suchen sie .", "we are looking for her ."),
+    ):
+        assert pairs[german, english] > 0
 
 
 @pytest.fixture
@@ -58,12 +43,6 @@ def test_entropy_by_hand(small):
     pairs = [("er malt ihn .", "he is painting him ."), ("wir malen sie .", "we paint her .")]
     nats = -math.log(0.25) - math.log(0.75) - math.log(0.5)
     assert toy.perplexities({"valid": pairs})["valid"] == pytest.approx(math.exp(nats / 11), rel=1e-12)
-
-
-def test_splits_share_no_german(small):
-    splits = toy.draw()
-    assert [len(pairs) for pairs in splits.values()] == [3, 1]
-    assert not {source for source, _ in splits["train"]} & {source for source, _ in splits["valid"]}
 
 
 def test_drawn_the_same_everywhere():

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import runpy
 import subprocess
 from collections import Counter
 from pydoc_data.topics import topics
@@ -12,6 +13,7 @@ import pytest
 import torch
 from fairseq_commands import USER_DIR
 from forked_python import forked_python
+from matplotlib import pyplot
 
 ROOT = USER_DIR.parent
 
@@ -28,7 +30,20 @@ def python(*arguments):
 @pytest.mark.parametrize("options", [["--accumulate", 1], ["--amp", "--kernels", "rbf"]])
 def test_pytorch_loop(options):
     out = python("examples/pytorch_loop.py", "--updates", 10, "--dim", 16, *options)
-    assert float(re.findall(r"valid perplexity ([\d.]+)", out)[-1]) < 500  # of 5,001 words
+    assert float(re.findall(r"valid perplexity ([\d.]+)", out)[-1]) < 260  # of 5,001 words
+
+
+def test_the_text_of_pytorch_loop():
+    """Each word but the last lines' comes once, with the next one as target; validation is on other paragraphs."""
+    loop = runpy.run_path(str(ROOT / "examples" / "pytorch_loop.py"))
+    pairs = list(loop["batches"](torch.arange(1000), 5))
+    assert all(torch.equal(words + 1, target) for words, target in pairs)
+    assert torch.cat([words.flatten() for words, _ in pairs]).sort().values.tolist() == list(range(28 * 35))
+    nats = lambda words, target: words.numel() * torch.tensor(7.0).log()  # noqa: E731
+    assert loop["perplexity"](nats, torch.arange(1000), "cpu") == pytest.approx(7)
+    train, valid, counts = loop["read_text"]()
+    assert counts.tolist() == torch.bincount(train).tolist() and 0.03 < len(valid) / len(train) < 0.07
+    assert str(valid[:50].tolist())[1:-1] not in str(train.tolist())
 
 
 def test_own_kernel():
@@ -57,6 +72,9 @@ def test_mnist(tmp_path):
         for values, kind in (pixels, "images-idx3"), (labels, "labels-idx1"):
             header = bytes([0, 0, 8, values.dim()]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
             (tmp_path / f"{name}-{kind}-ubyte").write_bytes(header + values.to(torch.uint8).numpy().tobytes())
+    example = runpy.run_path(str(ROOT / "examples" / "mnist.py"))
+    parts = example["splits"](tmp_path, "official", 0)
+    assert torch.equal(parts[2][1], labels) and [len(part[1]) for part in parts] == [350, 50, 50]
     results = tmp_path / "mnist.json"
     options = "--results", results, "--seeds", 1, "--epochs", 6, "--losses", "taylor", "--splits", "random"
     out = python("examples/mnist.py", tmp_path, *options)
@@ -65,6 +83,11 @@ def test_mnist(tmp_path):
     for record in records[4:]:
         metrics = {metric["metric"]: metric["value"] for metric in record["metrics"] if metric["split"] == "test"}
         assert metrics["error"] <= 10 and metrics["nll"] < math.log(10) / 2
+        [least, *_], curve = record["metrics"], record["curves"]["valid"]
+        assert least["value"] == pytest.approx(min(curve), abs=1e-5) == pytest.approx(curve[metrics["epochs"] - 1])
+    runs = [(*map(record["run"].get, ("profile", "seed")), record["run"]["settings"]["lr"]) for record in records]
+    best = min(records[:4], key=lambda record: record["metrics"][0]["value"])["run"]["settings"]["lr"]
+    assert runs == [*(("official", 0, lr) for lr in (0.01, 0.03, 0.1, 0.3)), ("random", 1, best)]
     assert python("examples/mnist.py", tmp_path, *options) == ""
 
 
@@ -73,4 +96,6 @@ def test_notebook(tmp_path):
     python("docs/notebook_figures.py", "examples/kernels.ipynb", tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {"kernel_curves.png", "kernel_regions.png", "scales.png"}
-    assert all((ROOT / "docs" / "images" / name).is_file() for name in drawn)
+    for name in drawn:
+        here, published = (pyplot.imread(folder / name) for folder in (tmp_path, ROOT / "docs" / "images"))
+        assert abs(here - published).mean() < 0.003

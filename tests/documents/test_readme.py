@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from fairseq_commands import USER_DIR
+from pictures import drawn
 
 import fairseq_kernels
 from fairseq_kernels.experiments import report, tables
@@ -55,12 +56,16 @@ def test_quoted_figures():
     assert len(quoted) > 20 and [figure for figure in quoted if figure not in tables.replace("\\", "")] == []
 
 
-def test_tables():
-    """bash scripts/report.sh --publish --into changes neither page."""
+def test_tables(tmp_path):
+    """bash scripts/report.sh --publish --into changes neither page, nor --figure the picture."""
     chapters = report.load_chapters(ROOT / "results")
     for page in ("results.md", "results-tables.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         assert report.put_into(text, chapters) == text
+    published = ROOT / "docs" / "images" / "gain.svg"
+    (tmp_path / "gain.svg").write_text(chapters[0].plot, encoding="utf-8")
+    (labels, curves), (known, lines) = drawn(tmp_path / "gain.svg"), drawn(published)
+    assert labels == known and curves == pytest.approx(lines, abs=1.5)  # points
 
 
 def test_reference():

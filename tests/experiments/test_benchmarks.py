@@ -1,12 +1,18 @@
 """scripts/benchmark.py runs, on sizes that say nothing, and its record says what was measured."""
 
 import json
+import runpy
+import shlex
 import subprocess
 from itertools import product
 
 import pytest
+import torch
 from fairseq_commands import USER_DIR
 from forked_python import forked_python
+
+from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels.output_layers.table import LAYERS
 
 SMALL = ("--rounds", "1", "--threads", "1")
 
@@ -42,6 +48,33 @@ def test_layer(tmp_path):
     for row in rows:
         assert row["seconds"] == min(row["steps"])
         assert row["ratio"] == pytest.approx(row["seconds"] / rows[0]["seconds"], abs=1e-4)
+
+
+def test_published_records_are_of_today_s_commands(monkeypatch):
+    """The same rows and settings."""
+    main, commands = runpy.run_path(str(USER_DIR.parent / "scripts" / "benchmark.py"))["main"], []
+    monkeypatch.setitem(main.__globals__, "compare", lambda *planned: commands.append(planned))
+    for name in ("limit", "output_layer", "training_speed", "decoding"):
+        for record in json.loads((USER_DIR.parent / "results" / f"{name}.json").read_text()):
+            monkeypatch.setattr("sys.argv", shlex.split(record["command"])[1:])
+            main()
+            rows, settings = commands[-1][0], vars(commands[-1][1])
+            assert {key: settings[key] for key in settings.keys() - {"measure", "out"}} == record["settings"]
+            assert all(row.items() <= known.items() for (row, _), known in zip(rows, record["rows"], strict=True))
+
+
+def test_what_layers_are_compared_with_computes_the_same():
+    benchmark = runpy.run_path(str(USER_DIR.parent / "scripts" / "benchmark.py"))
+    features, target = torch.randn(9, 8), torch.randint(30, (9,))
+    mos, (contexts, weights, output) = benchmark["mixture_of_softmaxes"](3, 30, 8)
+    mixture = GeneralizedSoftmax(8, 30, "3xlin", bias=False)
+    for own, other in zip(mixture.parameters(), (output.weight, contexts.weight.view(3, 8, 8).mT, weights.weight.T)):
+        own.data.copy_(other)
+    torch.testing.assert_close(mos(features, target), mixture.nll(features, target))
+    for name, loss in benchmark["ON_A_PROJECTION"].items():
+        layer = LAYERS.get(name.removesuffix(" autograd"), LAYERS["kernels"]).layer(8, 30, bias=False)
+        layer.weight = (projection := benchmark["projection"](30, 8)).weight
+        torch.testing.assert_close(loss(projection, features, target), layer.nll(features, target))
 
 
 def test_training_and_scoring(tmp_path):

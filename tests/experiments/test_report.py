@@ -3,15 +3,19 @@
 import json
 import math
 import re
+import shlex
 import shutil
 import sys
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pandas
 import pytest
 from scipy import stats
 
-from fairseq_kernels.experiments import figures, report, tables
+from fairseq_kernels.analysis.plotting import file_pyplot
+from fairseq_kernels.experiments import grid, report, tables
+from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.report import html, load_chapters, markdown, put_into
 from fairseq_kernels.experiments.results import frame
 
@@ -124,19 +128,6 @@ def test_a_reference_with_a_margin(results):
     assert beyond["lin"] == beyond["lin-tuned"] == "" and beyond["mog"] == "< 0.001" and float(beyond["log"]) > 0.9
 
 
-def test_start_and_rate(results):
-    """A two-way analysis of variance, in the rows that have both factors in their names."""
-    table = "factors: [start, rate]\n"
-    records = [record(f"lin,start={start},rate={rate}", seed, ppl=60 * math.exp(-0.05 * (rate == 4) + 0.002 * seed))
-               for start in (1, 4) for rate in (1, 4) for seed in (1, 2)]  # fmt: skip
-    grid = grid_of(results([*records, *seeds("lin", 60.0)], table=table), part=1)
-    rate = grid.loc["lin (test): rate"]
-    assert rate["effect"] == "-4.88 % from 1 to 4" and rate["p"] == "< 0.001"
-    assert grid.loc["lin (test): start"]["effect"].startswith(("+0.00 %", "-0.00 %"))
-    assert grid.loc["lin (test): start"]["p"] == "1.000"
-    assert grid["degrees of freedom"].tolist() == ["1", "1", "1", "4"]
-
-
 def test_rows_with_further_settings_and_other_data_have_lines_of_their_own(results):
     other = record("lin", 2, ppl=50.0, settings={"kernels": "lin", "lr": "1", "stock": True})
     grid = grid_of(results([*seeds("lin", 60.0), other]))
@@ -146,19 +137,6 @@ def test_rows_with_further_settings_and_other_data_have_lines_of_their_own(resul
     titles = [part.title for part in results(records)[0].parts]
     corpora = ["swb a", "swb b", "m30k", "swb data-swb"]  # language models first
     assert titles == [f"{corpus}, --profile {profile}" for corpus, profile in zip(corpora, ["cpu"] * 3 + ["paper"])]
-
-
-def test_mixture_weights_and_learned_values(results):
-    records = []
-    for seed, weight in ((1, 0.25), (2, 0.35)):
-        values = {"pi_lin2_valid": weight, "pi_lin10_valid": 1 - weight, "pi_variance_pp2_valid": 4.74}
-        records.append(record("lin", seed, ppl=60.0, made={"learned": {"lin.scale": 2.0 + seed}}, **values))
-    chapters = results(records)
-    assert grid_of(chapters)["learned"]["lin"] == "lin.scale 3.5"
-    cells = grid_of(chapters).loc["lin"]
-    assert cells["mean mixture weights"] == "lin2 0.30, lin10 0.70"
-    assert cells["their variance, pp²"] == "425.0"  # 25² and 15²
-    assert cells["variance of a token's weights, pp² (valid)"] == "4.740 (2)" and "4.74" in cells.tolist()
 
 
 CLAIM = """
@@ -225,11 +203,18 @@ def test_gain_against_words_of_training_text(results, monkeypatch, tmp_path):
                for corpus, gain in gains.items() for row in ("lin", "mog") for seed in (1, 2)]  # fmt: skip
     drawing = ElementTree.fromstring(results(records)[0].plot)
     assert {"1 M", "5 M", "24.6 M", "mog", "words of training text"} <= set(map(text_of, drawing.iter(f"{SVG}text")))
-    monkeypatch.setattr(figures, "plot", lambda *arguments: arguments)
-    rows, *_, paper = load_chapters(tmp_path)[0].plot
-    assert rows.place.tolist() == [1, 5, 24.6]
-    assert rows.difference.tolist() == pytest.approx([100 * math.expm1(-gain) for gain in gains.values()])
-    assert paper["mog"] == pytest.approx(100 * (46.7 / 46.8 - 1)) and (rows.low < rows.difference).all()
+    drawn = []
+    monkeypatch.setattr(file_pyplot(), "close", drawn.append)
+    parts = load_chapters(tmp_path)[1].parts
+    [axis] = drawn[0].axes
+    [(line, _, [ends])], diamond = axis.containers, axis.lines[-1]
+    assert line.get_xdata().tolist() == [1, 5, 24.6] and axis.get_xscale() == "log"
+    assert line.get_ydata() == pytest.approx([100 * math.expm1(-gain) for gain in gains.values()])
+    shown = {part.title.partition(",")[0]: dict(zip(part.heads, part.rows[-1]))["− lin's"] for part in parts}
+    for corpus, y, ((_, low), (_, high)) in zip(gains, line.get_ydata(), ends.get_segments()):
+        figures = [float(figure) for figure in re.findall("[-+][0-9.]+", shown[corpus])]
+        assert figures == pytest.approx([y, low, high], abs=0.006)
+    assert diamond.get_xydata().tolist() == [[24.6, pytest.approx(100 * (46.7 / 46.8 - 1))]]
     assert results([records[0]])[0].plot == ""
 
 
@@ -271,6 +256,8 @@ def test_escaping(results):
     page = ElementTree.fromstring(html(chapters))
     assert not {"b", "i", "u", "s", "script"} & {element.tag for element in page.iter()}
     assert bad in [text_of(cell) for cell in page.iter("summary")]
+    rows = [line for line in markdown(chapters).splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1 and len(rows) == 4
 
 
 # the program
@@ -300,12 +287,25 @@ def test_program(monkeypatch, results, tmp_path):
     assert document.read_text() == put_into("<!-- toy -->\n<!-- /toy -->\n", chapters)
 
 
-def test_published_records_are_as_the_report_reads_them():
-    """Each has one row, a command, a commit of a clean tree, data and versions."""
-    for path in sorted((tables.ROOT / "results").glob("*.json")):
-        records = json.loads(path.read_text(encoding="utf-8"))
-        if path.stem in tables.names():
-            assert len(frame(records)) >= len(records) > 0
-            for made in (record["made"] for record in records):
-                assert re.fullmatch(r"[0-9a-f]{12}(, [0-9a-f]{12})*", made["commit"]) and made["argv"][0] == "bash"
-                assert made["data"] and made["date"] and made["versions"] and made["machine"]["processor"]
+PUBLISHED = {name: tables.ROOT / "results" / f"{name}.json" for name in tables.names()}
+
+
+@pytest.mark.parametrize("name", [name for name, path in PUBLISHED.items() if path.is_file()])
+def test_published_records_are_of_today_s_settings(name):
+    """Each has one row, a command, a commit of a clean tree, data and versions; the row still has the options that its
+    record has, and its profile gives the same arguments of fairseq-train."""
+    records = json.loads(PUBLISHED[name].read_text(encoding="utf-8"))
+    assert len(frame(records)) >= len(records) > 0
+    rows = {row.name: row for row in tables.load_table(name).rows}
+    for run, made in ((record["run"], record["made"]) for record in records):
+        assert re.fullmatch(r"[0-9a-f]{12}(, [0-9a-f]{12})*", made["commit"]) and made["argv"][0] == "bash"
+        assert made["data"] and made["date"] and made["versions"] and made["machine"]["processor"]
+        known = tables.settings_of(shlex.split(made["arguments"]))
+        kind = "mt" if known.get("task") == "translation" else "lm"
+        if known:
+            today = training_settings(kind, run["profile"], run["settings"])
+            assert {**known, "seed": ""} == {**today, "seed": ""}, run
+        if run["row"] in rows:
+            corpus = SimpleNamespace(kind=kind, name=run["corpus"])
+            row = grid.row_options(rows[run["row"]], corpus, run["profile"], grid.SEARCHED)
+            assert row.items() <= run["settings"].items(), run

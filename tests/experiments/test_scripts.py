@@ -10,8 +10,8 @@ from table_commands import SMALL
 
 from fairseq_kernels.experiments.corpus import Corpus
 from fairseq_kernels.experiments.profiles import check_options, profiles
-from fairseq_kernels.experiments.run import training
-from fairseq_kernels.experiments.tables import settings_of
+from fairseq_kernels.experiments.run import news, training
+from fairseq_kernels.experiments.tables import load_table, names, settings_of
 from fairseq_kernels.output_layers.table import LAYERS
 
 ROOT = USER_DIR.parent
@@ -23,6 +23,7 @@ def test_help_needs_no_setting_up(name):
     code, out, err = script(name, "--help", PYTHON_BIN="/nonexistent")
     assert code == 0 and "bash scripts/" in out and "PYTHON_BIN" not in err
     assert not any(line.startswith("#") for line in out.splitlines())
+    assert name not in names() or load_table(name).title in out
 
 
 @pytest.mark.parametrize("kind", ["lm", "mt"])
@@ -50,6 +51,11 @@ def trained(lm_data, tmp_path_factory):
     code, out, err = script("train_lm", lm_data, *options)
     assert code == 0, err
     return folder, out
+
+
+def test_progress():
+    log = "| train_inner | epoch 002:     10 / 50 loss=6, ppl=64.0, wps=9, ups=2.50, wpb=4, num_updates=60, lr=1"
+    assert [*news(log, {"max_epoch": "4"})] == ["update 60 of 200, training perplexity 64.0, 0:00:56 left"]
 
 
 def test_a_training_and_its_evaluation(trained, lm_data):
@@ -93,6 +99,11 @@ def test_a_diverged_training_is_no_success(lm_data, tmp_path):
     ("evaluate_lm {lm} {tmp}/none.pt", ["none.pt", "No such file"]),
     ("evaluate_mt {mt} {tmp}/text.pt", ["no reference ", "test.ref.en"]),
     ("table table1 {lm} --row lin", ["table1.sh: error: unknown option --row; did you mean --rows?"]),
+    ("table table1 {lm} --rows 'lin nil'", ["'nil'", "table1", "unigram"]),
+    ("table table1 {lm} --seeds one", ["'one'"]),
+    ("table table1 {lm} -- --lr 1 --kernels=log", ["--kernels after --"]),
+    ("table table1 {lm} -- --dropuot 0", ["--dropuot", "did you mean --dropout?"]),
+    ("table table1 {lm} --profile gpu", ["gpu", "cpu"]),
     ("grid_search {lm} --kernel lin", ["'search_lin'", "search_log"]),
 ])  # fmt: skip
 def test_one_clear_line(line, said, lm_data, mt_data, tmp_path):

@@ -12,7 +12,7 @@ import torch
 import yaml
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_kernels.experiments import cli, grid, tables
+from fairseq_kernels.experiments import cli, grid, mixtures, tables
 from fairseq_kernels.experiments.corpus import Corpus
 from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.run import Run, training
@@ -36,6 +36,9 @@ def test_tables(name):
         options = row.settings()
         if "kernels" in options:
             build_kernels(parse_kernels(options["kernels"]), 8, options.get("kernel_params", ""))
+        if found := re.match(r"(.+),start=(.+),rate=(.+?)(,no-clip)?$", row.name):  # the kernel's scale is the rate
+            scale = float((options.get("kernel_params") or "=1").partition("=")[2])
+            assert scale == float(found[3]) and float(found[2]) == scale * float(options.get("output_init", 1))
 
 
 def test_a_table_is_one_file(monkeypatch, tmp_path):
@@ -57,14 +60,6 @@ def test_a_wrong_key_of_a_table_is_named(content, named, monkeypatch, tmp_path):
     (tmp_path / "mine.yaml").write_text(content)
     with pytest.raises(OmegaConfBaseException, match=named):
         load_table("mine")
-
-
-def test_table1_is_the_papers():
-    paper = {row.name: row.paper for row in load_table("table1").rows if row.paper}
-    assert list(paper) == ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
-    assert paper["rbf"] == {"ppl": 284.9, "bleu": 0.0} and paper["ssg"] == {"ppl": 49.9, "bleu": 34.6}
-    [mixbig] = load_table("table3").chosen(["mixbig"])
-    assert sorted(mixbig.settings()["kernels"].split(",")) == sorted(paper)
 
 
 def test_published_records(tmp_path):
@@ -193,9 +188,22 @@ def test_rows_that_are_left_out(corpus, capsys):
     """It is said why; without any row left it is a mistake."""
     [run] = planned("beyond_table", corpus, "--rows", "2xlin-untied", "--profile", "medium")
     assert run.options["decoder_out_embed_dim"] == "128" and "untied_projections" in run.options
-    with pytest.raises(ValueError, match="none of the rows can be run"):
-        planned("beyond_table", corpus, "--rows", "rbf-searched", "--profile", "cpu")
-    assert re.search("left out, as .*grid_search.sh --kernel rbf", capsys.readouterr().out)
+    for table, row, profile, why in (("beyond_table", "rbf-searched", "cpu", "grid_search.sh --kernel rbf"),
+                                     ("controls", "lin-132", "medium", "no size for --profile medium")):  # fmt: skip
+        with pytest.raises(ValueError, match="none of the rows can be run"):
+            planned(table, corpus, "--rows", row, "--profile", profile)
+        assert re.search(f"left out, as .*{why}", capsys.readouterr().out)
+
+
+def test_what_is_measured(corpus):
+    """The table's measures and SimLex-999, of our language models; of Table 3's mixtures, for Table 4 beside lin of all
+    seeds."""
+    runs = planned("spherical_table", corpus, "--rows", "unigram log-taylor", "--simlex", "S.txt")
+    assert [list(run.measures) for run in runs] == [[], ["top10_error", "simlex:S.txt"]]
+    assert planned("table1", corpus, "--rows", "stock", "--simlex", "S.txt")[0].measures == []
+    runs = planned("table3", corpus, "--rows", "lin mix2", "--seeds", "2", "1")
+    for name, models in ("table4", ["lin 2", "lin 1", "mix2 2"]), ("linear_weight", ["mix2 2", "mix2 1"]):
+        assert [f"{run.row} {run.seed}" for run in mixtures.chosen(name, runs)] == models
 
 
 def test_searched_rows(corpus, tmp_path):
@@ -237,21 +245,3 @@ def test_conversations(corpus, tmp_path):
 def test_the_published_results_change_by_publish_alone():
     assert cli.parse(["table1", "data"]).results == tables.RESULTS
     assert cli.parse(["table1", "data", "--publish"]).results == tables.ROOT / "results"
-
-
-@pytest.mark.parametrize(
-    "options, parts",
-    [
-        (["--rows", "lin nil"], ["'nil'", "table1", "unigram"]),
-        (["--seeds", "one"], ["'one'"]),
-        (["--", "--lr", "1", "--kernels=log"], ["--kernels after --"]),
-        (["--", "--dropuot", "0"], ["--dropuot", "did you mean --dropout?"]),
-        (["--profile", "gpu"], ["gpu", "cpu"]),
-    ],
-)  # fmt: skip
-def test_one_clear_line(options, parts, corpus, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["cli", "table", "table1", str(corpus), *options])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    last = capsys.readouterr().err.strip().splitlines()[-1] if ended.value.code == 2 else str(ended.value)
-    assert all(part in last for part in parts) and "\n" not in last
