@@ -295,7 +295,8 @@ def test_multi30k(monkeypatch, tmp_path, tokenizers):
     raw, out = tmp_path / "dataset" / "data" / "task1" / "raw", tmp_path / "out"
     for name, number in (("train", 200), ("val", 10), ("test_2016_flickr", 8)):
         for side, language in enumerate(LANGUAGES):
-            text = "".join(f"{pair[side]}\n" for pair in sentences(number, name)).encode()
+            pairs = [*sentences(number, name), ("Kurz.", "Much longer than that.")]
+            text = "".join(f"{pair[side]}\n" for pair in pairs).encode()
             packed = not name.startswith("test")
             write(raw / f"{name}.{language}{'.gz' * packed}", gzip.compress(text) if packed else text)
     call(monkeypatch, multi30k, "--data", tmp_path / "dataset", "--out", out, "--source", "en", "--bpe",
@@ -307,6 +308,7 @@ def test_multi30k(monkeypatch, tmp_path, tokenizers):
         plain = [line.replace(" ", "").replace("▁", " ").strip() for line in lines_of(out / f"test.{language}")]
         assert plain == [moses.lowercase(tokenizers[language](line)) for line in lines_of(out / f"test.ref.{language}")]
         assert (out / "data-bin" / f"test.en-de.{language}.bin").is_file()
+        assert len(lines_of(out / f"train.{language}")) == 201  # no sentence is too short for the other
     assert len({(out / "data-bin" / f"dict.{language}.txt").read_bytes() for language in LANGUAGES}) == 1
 
 

@@ -170,7 +170,7 @@ def test_a_cluster_s_profile_and_a_home_that_cant_be_written(corpus, tmp_path):
     command = ["bash", ROOT / "scripts" / "table1.sh", corpus, *here]
     variables = {**environment(), "HOME": "/proc/nowhere"}
     succeeded(subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True))
-    assert (tmp_path / "checkpoints" / "results" / "table1.json").is_file()
+    assert records(tmp_path / "checkpoints", "table1") and [*tmp_path.glob("checkpoints/tables/toy/cpu/unigram-*")]
 
 
 def test_a_kernel_of_one_s_own(corpus, tmp_path, monkeypatch):
