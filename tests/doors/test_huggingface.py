@@ -52,11 +52,16 @@ def test_lin_is_the_hosts_own_head(name, tied):
         gradients = ([parameter.grad for parameter in m.parameters()] for m in (model, stock))
         torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
         stock.zero_grad(), model.zero_grad()
+    others = {"ignore_index": 7, "labels": labels.masked_fill(labels < 0, 7)}
+    for more in (others, {"shift_labels": labels.roll(2, 1)}, {"num_items_in_batch": 10}):
+        losses = [each(ids, **{"labels": labels, **more}).loss for each in (model, stock)]
+        torch.testing.assert_close(*losses)
     names = list(inspect.signature(stock.forward).parameters)
     positional = [{"input_ids": ids, "labels": labels}.get(name) for name in names[: names.index("labels") + 1]]
     stock.eval(), model.eval()
     with torch.no_grad():
         torch.testing.assert_close(model(ids).logits, stock(ids).logits.log_softmax(-1))
+        assert "logits" in model(ids, labels=labels) and "logits" not in model(ids, labels=labels, skip_logits=True)
         expected, output = (m(ids, labels=labels, return_dict=False) for m in (stock, model))
         assert len(output) == len(expected)
         for values, others in zip(output, expected):  # but for the cache
@@ -158,4 +163,9 @@ def test_a_host_that_changes_its_logits_is_refused():
     with pytest.raises(ValueError, match="final_logit_softcapping"):
         replace_head(transformers.Gemma2ForCausalLM(config))
     config.final_logit_softcapping = None
+    for scale in ("logit_scale", "logits_scaling"):
+        config.update({scale: 0.5})
+        with pytest.raises(ValueError, match=scale):
+            replace_head(transformers.Gemma2ForCausalLM(config))
+        config.update({scale: 1.0})
     replace_head(transformers.Gemma2ForCausalLM(config))

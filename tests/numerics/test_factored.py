@@ -153,9 +153,6 @@ def test_float32_stays_close(name):
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
 
 
-# what a step touches
-
-
 @pytest.mark.parametrize("tokens", [FEW, MANY])
 def test_only_rows_of_targets_change(tokens):
     """Between folds; every row of the matrix itself changes."""
@@ -178,9 +175,6 @@ def test_no_tensor_that_grows_with_the_words():
         factors.nll(features, target).backward()
         optimizer.step()
     assert 0 < memory.peak < 4 * words / 5
-
-
-# the optimiser
 
 
 def test_zero_grad_drops_gradients():

@@ -103,9 +103,6 @@ def test_wrong_allocation_settings(option):
         AllocationSettings(**{option: 0})
 
 
-# allocation
-
-
 def allocated(words=6, dim=4, senses=12, seed=0, **settings):
     settings = {"every": 5, "rate": 0.5, "share": 0.5, "frequent": 1.0, **settings}
     torch.manual_seed(seed)

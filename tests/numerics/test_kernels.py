@@ -276,12 +276,16 @@ def test_unknown_values_are_named():
         KERNELS["rbf"](DIM, gama=2.0)
 
 
-@pytest.mark.parametrize("limit", ["pol.p=1", "pol.p=1000", "pol.c=-1e10", "pol.c=1e10", "rbf.gamma=1e10",
-                                   "wav.b=1e-12", "hpb.cap=0.999999"])  # fmt: skip
-def test_limits_themselves_are_allowed(limit):
+@pytest.mark.parametrize("name, limit, beyond", [
+    ("pol.p", 1, 0), ("pol.p", 1000, 1001), ("pol.c", -1e10, -1.01e10), ("pol.c", 1e10, 1.01e10),
+    ("rbf.gamma", 1e10, 1.01e10), ("wav.b", 1e-12, 0.99e-12), ("hpb.cap", 0.999999, 0.9999995), ("hpb.cap", 1e-9, 0),
+])  # fmt: skip
+def test_limits_themselves_are_allowed(name, limit, beyond):
     """As the messages about values beyond them say."""
-    [kernel] = build_kernels(limit.partition(".")[0], DIM, limit)
-    assert f"{limit.partition('.')[2].partition('=')[0]}=" in repr(kernel)
+    [kernel] = build_kernels(name[:3], DIM, {name: limit})
+    assert kernel.value(name[4:]) == limit
+    with pytest.raises(ValueError, match=f"{name}=.* is not allowed"):
+        build_kernels(name[:3], DIM, {name: beyond})
 
 
 def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):

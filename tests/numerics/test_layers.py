@@ -324,12 +324,14 @@ def test_checkpoints_of_version_0_2(name, caplog):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_tensor_of_tokens_by_words(name):
+    """The loss takes the memory that it is given, and that of the features' gradients."""
     torch.manual_seed(0)
-    layer = LAYERS[name](8, 1000)
+    layer = LAYERS[name](8, 1000, memory_budget=1 << 20)
     features, target = torch.randn(4000, 8, requires_grad=True), torch.randint(1000, (4000,))
-    with Memory() as memory:
+    with Memory(features, target, *layer.parameters(), *layer.buffers()) as memory:
         layer.nll(features, target).backward()
     assert memory.numel < 4000 * 1000 / 2, memory.operation
+    assert memory.peak < 1.4 * 2**20
 
 
 def test_torch_jit_names_export(layer):

@@ -5,7 +5,6 @@
 tries many more, others each time; by default they are few and always the same.
 """
 
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -42,9 +41,6 @@ def written(value) -> str:
     if isinstance(value, Learned):
         return "learned" if value.start is None else f"learned:{value.start!r}"
     return repr(value)
-
-
-# what users write
 
 
 PARTS = st.tuples(SPACE, st.integers(0, 9), SPACE, st.sampled_from("x*"), NAMES, SPACE)

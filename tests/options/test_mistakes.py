@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
 from fairseq_kernels import KERNELS, fairseq_plugin  # noqa: F401
+from fairseq_kernels.errors import explanation
 
 KERBS = "--output-layer kerbs --criterion kerbs_cross_entropy"
 TAYLOR = "--output-layer taylor --criterion log_taylor_softmax"
@@ -156,7 +157,15 @@ def test_commands(commands, scratch, mixture_lm):
     assert all(checkpoint.read_bytes() == mixture_lm.last.read_bytes() for checkpoint in checkpoints)
 
 
-# python -m fairseq_kernels, and the commands of its packages
+@pytest.mark.parametrize("error, said", [
+    (KeyError("bleu"), "--best-checkpoint-metric bleu"), (MemoryError(), "--batch-size"),
+    (AssertionError("Torch not compiled with CUDA enabled"), "no GPU"), (AssertionError("--beam is 0"), "--beam"),
+    (ValueError("loaded state dict has a different number of parameter groups"), "--reset-optimizer"),
+    (RuntimeError("Duplicate word found when loading Dictionary: 'a'."), "'a'.; make the data-bin again"),
+    (Exception("Size of sample #4 is invalid (=(9, 3)) since max_positions=(5, 5), skip"), "sentence 4 of"),
+])  # fmt: skip
+def test_what_fairseq_and_torch_say(error, said):
+    assert said in explanation(error) and explanation(KeyError("a bug")) is None
 
 
 def test_the_module():

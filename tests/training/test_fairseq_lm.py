@@ -27,9 +27,6 @@ def build(task, kernels, **options):
     return KernelLSTMLanguageModel.build_model(cfg, task)
 
 
-# training and evaluation
-
-
 def test_eval_lm_in_longer_blocks(mixture_lm, lm_data):
     """fairseq's default of 1,024 words, too, is no reason for it to leave out text and say "Perplexity: 1.00"."""
     test = load_indexed_dataset(str(lm_data / "test"))  # which holds the sizes' memory
@@ -90,9 +87,6 @@ def test_variance_of_the_mixture_weights(mixture_lm):
     assert tokens == log["ntokens"]
 
 
-# other checkpoints
-
-
 def test_stock_lstm_that_shares_its_embeddings(stock_lm):
     """It has no fc_out: its matrix is taken for both, also where ours doesn't share."""
     _, task = load(stock_lm.folder)
@@ -117,9 +111,6 @@ def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path
     for folder, restored in ((tmp_path, ()), (tmp_path / "other", ("--restore-file", mixture_lm.last))):
         other = start("train", *lm_training(lm_data, folder, "--kernels", "pow", *restored)[1:]).wait()
         assert other.code and "by --finetune-from-model a training may begin" in other.err, other.text[-2000:]
-
-
-# decoding
 
 
 @pytest.mark.parametrize("model", ["mixture_lm", "transformer_lm"])
@@ -149,9 +140,6 @@ def test_retained_dropout_is_between_the_layers_too(mixture_lm):
         model.decoder.lstm.dropout = 0.5
         model.make_generation_fast_(retain_dropout=retained)
         assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
-
-
-# several processes
 
 
 def free_port():

@@ -92,9 +92,6 @@ def test_temperature_acts_on_the_final_distribution(kernels, built):
             torch.testing.assert_close(hypothesis["positional_scores"], expected, rtol=1e-4, atol=1e-4)
 
 
-# decoding by fairseq's commands
-
-
 def hypotheses(result):
     """(sentence, score, text) of every hypothesis."""
     lines = [line[2:].split("\t") for line in result.out.splitlines() if line.startswith("H-")]
