@@ -90,8 +90,8 @@ class OutputLayer(LayerState):
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
         settings: as ``kind``, but a difference only warns. They change the distribution, not the parameters.
-        memory_budget: bytes of work space for :meth:`nll` (the spherical family's needs none) and for what is
-            evaluated without gradients; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+        memory_budget: bytes of work space for :meth:`nll` (the spherical family's needs none); default at most 192 MiB
+            on the CPU, 512 MiB on CUDA. Evaluation without gradients may take four times as much.
 
     Attributes:
         weight: projection matrix W (V, d).
