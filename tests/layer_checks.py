@@ -38,6 +38,10 @@ def gradients(value, *inputs):
     return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs)]
 
 
+def leaves(*tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
 def inputs(layer, tokens=7):
     """Features and targets for a layer of any size, in its precision."""
     torch.manual_seed(1)

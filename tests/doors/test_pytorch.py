@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from layer_checks import LAYERS, Memory, randomised
+from layer_checks import LAYERS, Memory, gradients, randomised
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
@@ -21,10 +21,6 @@ def tokens():
     features, target = torch.randn(4, N // 4, D, dtype=torch.float64), torch.randint(V, (4, N // 4))
     target[0, :3] = -100
     return features, target
-
-
-def gradients(loss, *tensors):
-    return torch.autograd.grad(loss, tensors, allow_unused=True)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -85,13 +85,13 @@ TIGHT = {"rtol": 1e-8, "atol": 1e-9}
 @pytest.mark.parametrize("tokens", [FEW, MANY])
 @pytest.mark.parametrize("folds", FOLDS)
 @with_and_without_bias
-@each_softmax
+@each_layer
 def test_steps_are_those_of_sgd(name, bias, folds, tokens):
     """Losses, gradients of the features and the matrix after each of many steps, of two micro-batches each."""
     options, folded = FOLDS[folds]
     dense, factors = pair(name, bias=bias, **options)
-    start = matrix(dense)
-    optimizers = torch.optim.SGD(dense.parameters(), lr=0.1), FactoredSGD([factors], lr=0.1)
+    start, rate = matrix(dense), 0.1 if dense.loss_is_nll else 1e-3
+    optimizers = torch.optim.SGD(dense.parameters(), lr=rate), FactoredSGD([factors], lr=rate)
     generator = torch.Generator().manual_seed(1)
     for _ in range(12):
         batches = [batch(tokens, generator), batch(2, generator)]
@@ -99,7 +99,7 @@ def test_steps_are_those_of_sgd(name, bias, folds, tokens):
         torch.testing.assert_close(actual, wanted, **TIGHT)
         assert_same(dense, factors, **TIGHT)
     assert factors.map.equal(torch.eye(DIM + bias, dtype=torch.float64)) == folded
-    assert (matrix(dense) - start).abs().max() > 0.1
+    assert (matrix(dense) - start).abs().max() > rate and factors.loss_is_nll == dense.loss_is_nll
 
 
 @pytest.mark.parametrize("options", [{"condition_limit": 1.01}, {"condition_limit": 3.0}, {"fold_every": 30}, {}])
@@ -116,20 +116,6 @@ def test_hundreds_of_steps(name, options):
     assert_same(dense, factors, rtol=1e-6, atol=1e-7)
     condition = torch.linalg.matrix_norm(factors.map) * torch.linalg.matrix_norm(factors.inverse) / (DIM + 1)
     assert condition <= options.get("condition_limit", 1e6)
-
-
-@pytest.mark.parametrize("name", ["squared-error", "softmax-bound"])
-@with_and_without_bias
-def test_steps_on_the_other_losses(bias, name):
-    dense, factors = pair(name, bias=bias)
-    assert not factors.loss_is_nll
-    optimizers = torch.optim.SGD(dense.parameters(), lr=1e-3), FactoredSGD([factors], lr=1e-3)
-    generator = torch.Generator().manual_seed(3)
-    for tokens in (FEW, MANY, FEW):
-        batches = [batch(tokens, generator)]
-        wanted, actual = (step(layer, sgd, batches) for layer, sgd in zip((dense, factors), optimizers))
-        torch.testing.assert_close(actual, wanted, **TIGHT)
-    assert_same(dense, factors, **TIGHT)
 
 
 @each_softmax
@@ -308,7 +294,7 @@ def test_one_process_only(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     sgd.step()
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(RuntimeError, match="FactoredSGD trains in one process"):
+    with pytest.raises(RuntimeError, match="one process"):
         sgd.step()
 
 

@@ -4,16 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kernel_settings import EVERY, build, ids
+from layer_checks import gradients, leaves
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax, Hyperparameter, Kernel, register_kernel
 from fairseq_kernels.kernels import Linear, Logarithm
 from fairseq_kernels.kernels.spec import build_kernels
 
 DIM = 6
-
-
-def leaves(*tensors):
-    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
 def terms_of(kernel, words=5, contexts=3, seed=4):
@@ -27,12 +24,6 @@ def terms_of(kernel, words=5, contexts=3, seed=4):
     return [leaves(*group) for group in groups]
 
 
-def grad(output, inputs, upstream):
-    """Gradients, zeros where there is none."""
-    gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
-    return [torch.zeros_like(i) if g is None else g for g, i in zip(gradients, inputs)]
-
-
 @pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
 def test_fused_scores_are_the_formula_s(name, params):
     """Scores, and gradients of products, word terms, context terms and learned values; the terms are left alone."""
@@ -40,12 +31,12 @@ def test_fused_scores_are_the_formula_s(name, params):
     groups, copies = terms_of(kernel), terms_of(kernel)
     expected = kernel.scores(*groups)
     upstream = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    wanted = grad(expected, [*sum(groups, []), *kernel.parameters()], upstream)
+    wanted = gradients((expected * upstream).sum(), *sum(groups, []), *kernel.parameters())
     # products that are no leaves: Functions may overwrite them
     products = [product * 1 for product in copies[0]]
     scores = kernel.fused_scores(products, *copies[1:], [])
     torch.testing.assert_close(scores.values, expected, rtol=1e-13, atol=1e-14)
-    ours = grad(scores.values, [*sum(copies, []), *kernel.parameters()], upstream.clone())
+    ours = gradients((scores.values * upstream).sum(), *sum(copies, []), *kernel.parameters())
     torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-12)
     for group, untouched in zip(copies[1:], terms_of(kernel)[1:]):
         torch.testing.assert_close(group, untouched, rtol=0, atol=0)
@@ -128,7 +119,19 @@ class Counted(Kernel):
         return products[0] * words[0] / 3
 
 
-OWN = [Squared, Tanh, Laplace, Twice, Changed, Same, Counted]
+class Frequency(Kernel):
+    """A word's own number, whatever the context."""
+
+    name = "frequency"
+
+    def word_terms(self, weight):
+        return (weight.square().sum(1),)
+
+    def similarity(self, products, words, contexts):
+        return words[0].expand_as(products[0])
+
+
+OWN = [Squared, Tanh, Laplace, Twice, Changed, Same, Counted, Frequency]
 
 
 @pytest.fixture(params=OWN, ids=lambda kernel: kernel.name)
@@ -157,7 +160,7 @@ def test_own_kernels_loss_is_autograd_s(own, mixture, smoothing, bias):
     plain = -(1 - smoothing - smoothing / 8) * log_p.gather(1, target.unsqueeze(1)).sum() - smoothing / 8 * log_p.sum()
     loss = layer.nll(features, target, label_smoothing=smoothing)
     torch.testing.assert_close(loss, plain, rtol=1e-11, atol=1e-11)
-    wanted, ours = grad(plain, inputs, None), grad(loss, inputs, None)
+    wanted, ours = gradients(plain, *inputs), gradients(loss, *inputs)
     torch.testing.assert_close(ours, wanted, rtol=1e-8, atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(layer.nll(features, target, label_smoothing=smoothing), plain, rtol=1e-11, atol=0)
@@ -215,35 +218,14 @@ class InPlace(Cosine):
 def test_a_formula_may_overwrite_its_products(mixture, reduction, monkeypatch):
     for kernel in (Cosine, InPlace):
         monkeypatch.setitem(KERNELS, kernel.name, kernel)
-    gradients = []
+    found = []
     for name in ("cosine", "inplace"):
         layer, features, target = layer_and_input(mixture.format(name))
         losses = layer.nll(features, target, reduction=reduction)
         weighted = (losses * torch.arange(1.0, 8)).sum()
         likelihood = layer(features).gather(1, target.unsqueeze(1)).sum()
-        gradients.append([grad(loss, [features, *layer.parameters()], None) for loss in (weighted, likelihood)])
-    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
-
-
-class Frequency(Kernel):
-    """A word's own number, whatever the context."""
-
-    name = "frequency"
-
-    def word_terms(self, weight):
-        return (weight.square().sum(1),)
-
-    def similarity(self, products, words, contexts):
-        return words[0].expand_as(products[0])
-
-
-@pytest.mark.parametrize("mixture", ["frequency", "lin,frequency"])
-def test_a_formula_need_not_use_the_context(mixture, monkeypatch):
-    monkeypatch.setitem(KERNELS, "frequency", Frequency)
-    layer, features, target = layer_and_input(mixture)
-    losses = layer.nll(features, target), -layer(features).gather(1, target.unsqueeze(1)).sum()
-    gradients = [grad(loss, [features, *layer.parameters()], None) for loss in losses]
-    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+        found.append([gradients(loss, features, *layer.parameters()) for loss in (weighted, likelihood)])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
 
 
 def test_decoding_notices_a_changed_buffer(monkeypatch):

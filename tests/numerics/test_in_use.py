@@ -269,9 +269,3 @@ def test_fp16_loss_scale_comes_before_rounding():
     wide = features.detach().float().requires_grad_()
     layer.float().nll(wide, target).backward()
     torch.testing.assert_close(features.grad.float(), wide.grad * 1e-7 * 2.0**23, rtol=2e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("params", ["gamma=2", {"gamma": 2}])
-def test_a_parameter_of_no_kernel(params):
-    with pytest.raises(ValueError, match=r"write 'KERNEL\.gamma'"):
-        GeneralizedSoftmax(6, 9, "rbf", kernel_params=params)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 from forked_python import forked_python
-from layer_checks import inputs
+from layer_checks import gradients, inputs
 
 from fairseq_kernels import AllocationSettings, KerBSoftmax
 from fairseq_kernels.models.sense_embedding import SenseEmbedding
@@ -28,15 +28,6 @@ def make(words=11, dim=7, senses=25, seed=0, thetas=(-5.0, 5.3), dtype=torch.flo
             layer.bias.normal_()
         layer.sense_word[words:] = torch.randint(words, (senses - words,))
     return layer
-
-
-def gradients(value, features, layer):
-    return torch.autograd.grad(value, [features, *layer.parameters()], retain_graph=True)
-
-
-def close(actual, expected, tolerance=1e-9):
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -73,7 +64,7 @@ def test_theta_s_gradient_near_0():
     features, target = inputs(layer, tokens=9)
     by_kernel = torch.autograd.grad(-layer(features).gather(1, target.unsqueeze(1)).sum(), layer.theta)
     by_loss = torch.autograd.grad(layer.nll(features, target), layer.theta)
-    close(by_loss, by_kernel, tolerance=1e-11)
+    torch.testing.assert_close(by_loss, by_kernel, rtol=1e-11, atol=1e-11)
 
 
 def test_extreme_theta_and_norms_are_finite():
@@ -81,10 +72,10 @@ def test_extreme_theta_and_norms_are_finite():
     for scale in (1e-4, 1e3):
         features = (torch.randn(5, 7) * scale).requires_grad_()
         value = layer.nll(features, torch.arange(5))
-        assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
+        assert all(part.isfinite().all() for part in [value, *gradients(value, features, *layer.parameters())])
     features = torch.zeros(2, 7, requires_grad=True)
     value = layer.nll(features, torch.arange(2))
-    assert all(part.isfinite().all() for part in [value, *gradients(value, features, layer)])
+    assert all(part.isfinite().all() for part in [value, *gradients(value, features, *layer.parameters())])
 
 
 def test_the_table_follows_the_senses():
@@ -203,12 +194,15 @@ def test_the_least_used_sense_moves_to_the_worst_word():
 
 
 def test_noise_and_the_rest():
+    """A moved sense starts with an even part of its new word, a chance before it moves again; the others stay."""
     layer = prepared(share=1 / 6, noise=0.1)
     before = copy.deepcopy(layer)
     layer.allocation.reallocate(layer, 5)
     difference = layer.weight[6] - layer.weight[5]
     assert 0 < difference.std() < 0.5 * layer.weight[5].std()
+    assert layer.allocation.usage[6] == pytest.approx(1 / 3) and layer.sense_word[6] == 5
     others = [sense for sense in range(12) if sense != 6]
+    assert torch.equal(layer.allocation.usage[others], before.allocation.usage[others])
     assert torch.equal(layer.weight[others], before.weight[others])
     assert torch.equal(layer.theta[others], before.theta[others])
     assert torch.equal(layer.sense_word[others], before.sense_word[others])
@@ -231,16 +225,6 @@ def test_only_frequent_words_get_senses():
     layer = prepared(frequent=0.5, share=0.2)
     layer.allocation.occurrences.copy_(torch.tensor([9.0, 8, 7, 1, 1, 0]))
     assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
-
-
-def test_a_moved_sense_has_a_chance_before_it_moves_again():
-    """It starts with an even part of its new word; the senses that stay keep what they have."""
-    layer = prepared(share=1 / 6)
-    before = layer.allocation.usage.clone()
-    [(sense, _, word)] = layer.allocation.reallocate(layer, 5)
-    assert layer.allocation.usage[sense] == pytest.approx(1 / 3) and (layer.sense_word == word).sum() == 3
-    others = [other for other in range(12) if other != sense]
-    assert torch.equal(layer.allocation.usage[others], before[others])
 
 
 def test_each_move_has_noise_of_its_own():
@@ -478,14 +462,10 @@ def test_two_processes_reallocate_identically(tmp_path):
     processes = [subprocess.Popen([*command, str(rank), str(tmp_path / "meeting")]) for rank in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     first, second = (torch.load(tmp_path / f"meeting.{rank}") for rank in range(2))
-    torch.manual_seed(0)
-    settings = AllocationSettings(every=2, share=0.5, frequent=1.0, rate=0.3)
-    layer = KerBSoftmax(4, 6, senses=12, allocation=settings).train()
+    layer = allocated(every=2, rate=0.3)
     torch.manual_seed(7)
-    batches = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
-    for update in range(6):
-        for features, target in batches[2 * update : 2 * update + 2]:
-            observe(layer, features, target, update)
+    for update in range(12):
+        observe(layer, torch.randn(8, 4), torch.randint(6, (8,)), update // 2)
     layer.set_num_updates(6)
     assert layer.allocation.moves > 0
     for name, value in layer.state_dict().items():

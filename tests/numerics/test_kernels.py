@@ -4,6 +4,7 @@ import pytest
 import reference
 import torch
 from kernel_settings import EVERY, FIXED, LEARNED, build, ids
+from layer_checks import leaves
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax
 from fairseq_kernels.kernels import Kernel, Learned
@@ -17,10 +18,6 @@ def vectors(words=5, contexts=3, dim=DIM, seed=0):
     generator = torch.Generator().manual_seed(seed)
     draw = torch.randn(words + contexts, dim, generator=generator, dtype=torch.float64)
     return draw[:words], draw[words:]
-
-
-def leaves(*tensors):
-    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
 # defaults
@@ -64,26 +61,18 @@ def test_expected_likelihood_is_the_integral():
     weight, contexts = vectors(words=3, contexts=2, dim=4, seed=7)
     [(word_mean, word_variance)] = reference.gaussians(weight, 1, 0.2)
     [(context_mean, context_variance)] = reference.gaussians(contexts, 1, 0.2)
-    integrals = [
-        [
-            reference.log_normal_integral(word_mean[v], float(word_variance[v]), context_mean[n], float(s))
-            for v in range(3)
-        ]
-        for n, s in enumerate(context_variance)
-    ]
     # 20,001 points over 12 deviations: the trapezoid rule is exact to rounding for such smooth functions
-    torch.testing.assert_close(
-        kernel(weight, contexts), torch.tensor(integrals, dtype=torch.float64), rtol=1e-9, atol=0
-    )
+    for n, row in enumerate(kernel(weight, contexts)):
+        context = context_mean[n], float(context_variance[n])
+        wanted = [reference.log_normal_integral(word_mean[v], float(word_variance[v]), *context) for v in range(3)]
+        assert row.tolist() == pytest.approx(wanted, rel=1e-9)
 
 
 def test_gaussian_mixture_leaves_a_remainder_of_the_dimensions_unused():
     """7 dimensions shared out among 2 components: 3 each, the last one is free."""
-    kernel = build("mog", "mog.components=2", 7)
+    whole, part = (build("mog", "mog.components=2", dim) for dim in (7, 6))
     weight, contexts = vectors(dim=7, seed=9)
-    torch.testing.assert_close(
-        kernel(weight, contexts), build("mog", "mog.components=2", 6)(weight[:, :6], contexts[:, :6])
-    )
+    torch.testing.assert_close(whole(weight, contexts), part(weight[:, :6], contexts[:, :6]))
 
 
 # extreme inputs
@@ -209,25 +198,20 @@ def test_learned_hyperparameters_are_parameters(name, params):
         assert hyper.domain != "unit" or value < 1
 
 
-def test_components_learn_hyperparameters_of_their_own():
-    first, second = build_kernels("2xrbf", DIM, "rbf.gamma=learned")
-    assert len({id(p) for kernel in (first, second) for p in kernel.parameters()}) == 2
-
-
 # what users write
 
 
 def test_parameters_of_a_component():
-    """They win over their kernel's; names are those of component_names."""
-    layer = GeneralizedSoftmax(
-        DIM, 5, "2xrbf,lin", kernel_params="rbf2.gamma=10,rbf.gamma=0.5,rbf1.scale=3,lin.scale=2"
-    )
-    values = [[kernel.value(name) for name in ("gamma", "scale")] for kernel in layer.kernels[:2]]
-    assert values == [[0.5, 3], [10, 1]] and layer.kernels[2].value("scale") == 2
-    swapped = GeneralizedSoftmax(
-        DIM, 5, "2xrbf,lin", kernel_params="rbf1.gamma=10,rbf.gamma=0.5,rbf2.scale=3,lin.scale=2"
+    """They win over their kernel's; names are those of component_names; each learns values of its own."""
+    params = "rbf{}.gamma=10,rbf.gamma=0.5,rbf{}.scale=3,lin.scale=2"
+    layer, swapped = (
+        GeneralizedSoftmax(DIM, 5, "2xrbf,lin", kernel_params=params.format(*order)) for order in ((2, 1), (1, 2))
     )
     assert swapped.settings != layer.settings
+    values = [[kernel.value(name) for name in ("gamma", "scale")] for kernel in layer.kernels[:2]]
+    assert values == [[0.5, 3], [10, 1]] and layer.kernels[2].value("scale") == 2
+    learned = build_kernels("2xrbf", DIM, "rbf.gamma=learned")
+    assert len({id(p) for kernel in learned for p in kernel.parameters()}) == 2
     assert len({GeneralizedSoftmax(DIM, 5, latent_projection=way).settings for way in ("tanh", "linear")}) == 2
     refuse_unused_parameters("2xrbf,lin", "rbf2.gamma=10,rbf.gamma=0.5")
     for kernels, wrong, instead in (("2xrbf,lin", "rbf3.scale=2", "rbf"), ("2xlin,log", "rbf.gamma=0.1", "rbf")):
@@ -244,7 +228,8 @@ def test_parameters_of_a_component():
     ("log", "log.q=2", DIM, ["log.q", "log.p", "log.gamma", "log.scale"]),
     ("2xrbf", "rbf2.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),
     ("log", "foo2.p=2", DIM, ["foo2", *KERNELS]),
-    ("log", "p=2", DIM, ["'KERNEL.p'"]),
+    ("log", "p=2", DIM, ["write 'KERNEL.p'"]),
+    ("rbf", {"gamma": 2}, DIM, ["write 'KERNEL.gamma'"]),
     ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
     ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
     ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
@@ -260,6 +245,7 @@ def test_parameters_of_a_component():
     ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
     ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
     ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
+    ("999xlin,2xlog", None, DIM, ["2xlog", "1 to 1000 in all"]),
     ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
     ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
 ])  # fmt: skip
@@ -297,7 +283,7 @@ def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
             self.matrix = torch.nn.Parameter(torch.empty(embed_dim, embed_dim))
 
     monkeypatch.setitem(KERNELS, "bilinear", Bilinear)
-    assert build_kernels("lin", 4, {"bilinear": {"scale": 2.0}})
+    assert build_kernels("lin", 4, {"bilinear": {"scale": 2.0}, "mog.components": 9})  # too many here, if it were used
 
 
 @pytest.mark.parametrize("start", [2, 2.0, 0])

@@ -299,10 +299,9 @@ VERSION_0_2 = {
     "spherical": ("spherical; epsilon=0.0198", {"weight": (9, 6), "bias": (9,)}),
     "allocation": (
         "kerbs; ",
-        {"weight": (27, 6), "theta": (27,), "bias": (9,), "sense_word": (27,), "allocation.log_probability": (9,),
-         "allocation.pending_log_probability": (9,), "allocation.occurrences": (9,),
-         "allocation.pending_occurrences": (9,), "allocation.usage": (27,), "allocation.pending_usage": (27,),
-         "allocation.updates": (), "allocation.moves": ()},
+        {"weight": (27, 6), "theta": (27,), "bias": (9,), "sense_word": (27,), "allocation.updates": (),
+         **{f"allocation.{kind}{name}": (size,) for kind in ("", "pending_")
+            for name, size in (("log_probability", 9), ("occurrences", 9), ("usage", 27))}, "allocation.moves": ()},
     ),
 }  # fmt: skip
 

@@ -60,8 +60,8 @@ def test_hyperparameters(spec, space):
     """As text and as mappings the same; every kernel that can be built has the values."""
     spec = {kernel: own for kernel, own in spec.items() if own}
     pairs = {f"{kernel}.{name}": value for kernel, own in spec.items() for name, value in own.items()}
-    text = f",{space}".join(f"{name}{space}={written(value)}" for name, value in pairs.items())
-    for same in (text, spec, pairs, {name: written(value) for name, value in pairs.items()}):
+    text = f",{space}".join(f"{name}{space}={space}{written(value)}" for name, value in pairs.items())
+    for same in (text, f"{text},", spec, pairs, {name: written(value) for name, value in pairs.items()}):
         assert parse_parameters(same) == spec
     for kernel, own in spec.items():
         [built] = build_kernels(kernel, 6, text)

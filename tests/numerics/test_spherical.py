@@ -108,10 +108,11 @@ def test_the_tightest_bound_of_many_words_in_float32():
     torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("xi", [0, -2.0, 1e-50, math.inf, math.nan])
-def test_wrong_xi(xi):
-    with pytest.raises(ValueError, match=f"xi={xi:g} is not allowed.*> 0"):
-        SoftmaxBound(4, 5, xi=xi)
+@pytest.mark.parametrize("value", [0, -2.0, 1e-50, math.inf, math.nan])
+def test_wrong_xi_and_epsilon(value):
+    for layer, name in ((SoftmaxBound, "xi"), (SphericalSoftmax, "epsilon")):
+        with pytest.raises(ValueError, match=f"{name}={value:g} is not allowed.*> 0"):
+            layer(4, 5, **{name: value})
 
 
 @each_layer
@@ -170,9 +171,3 @@ def test_label_smoothing_is_refused(name):
         layer.nll(*tokens(), label_smoothing=0.1)
     said = str(error.value)
     assert "label_smoothing=0.1 is not allowed" in said and "every word" in said and "\n" not in said
-
-
-@pytest.mark.parametrize("epsilon", [0, -1, 1e-50, math.inf, math.nan])
-def test_wrong_epsilon(epsilon):
-    with pytest.raises(ValueError, match=f"epsilon={epsilon:g} is not allowed.*> 0"):
-        SphericalSoftmax(4, 5, epsilon=epsilon)

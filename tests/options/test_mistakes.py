@@ -1,8 +1,11 @@
 """Mistakes that users make end in one line that names them and a non-zero exit, not in a traceback."""
 
 import itertools
+import math
 import os
 import shutil
+import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,12 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
-from fairseq_kernels import KERNELS, fairseq_plugin  # noqa: F401
+from fairseq_kernels import GeneralizedSoftmax, fairseq_plugin  # noqa: F401
 from fairseq_kernels.errors import explanation
+from fairseq_kernels.models.output_layer_config import refuse_unsupported
+from fairseq_kernels.output_layers.table import LAYERS
+from fairseq_kernels.patches.messages import explain_mistakes
+from fairseq_kernels.patches.options import check
 
 KERBS = "--output-layer kerbs --criterion kerbs_cross_entropy"
 TAYLOR = "--output-layer taylor --criterion log_taylor_softmax"
@@ -22,6 +29,7 @@ OPTIONS = {
     "--kernels gauss": ["gauss", "lin", "wav"],
     "--kernels pol --kernel-params pol.p=1.5": ["pol.p=1.5"],
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
+    "--kernels lin --kernel-params rbf.gamma=2": ["'rbf.gamma'", "add rbf"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
     "--output-dictionary-size 9": ["--output-dictionary-size 9"],
     "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["sharing", "16", "8"],
@@ -48,20 +56,28 @@ OPTIONS = {
     "--adam-betas __import__('os').mkdir('code-ran')": ["--adam-betas"],
 }
 # said back as they are
-WRONG = """pi-variance-weight -1,tokens-per-sample 0,batch-size 0,dropout 1.5,max-update -1,clip-norm nan,
-output-bias no,output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
+WRONG = """pi-variance-weight -1,tokens-per-sample 0,dropout 1.5,clip-norm nan,output-bias no,
+output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
 OPTIONS.update({f"--{given.strip()}": [f"--{given.strip()}"] for given in WRONG.split(",")})
-AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2
---seed 2147483647 --output-memory-mib 1 --pi-variance-weight 0 --max-update 0"""
+AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2 --seed 2147483647
+--output-memory-mib 1 --pi-variance-weight 0 --max-update 0 --latent-projection --output-bias"""
+SIZES = """decoder-layers decoder-embed-dim decoder-hidden-size decoder-out-embed-dim decoder-ffn-embed-dim encoder-layers
+encoder-embed-dim encoder-ffn-embed-dim tokens-per-sample beam nbest batch-size batch-size-valid max-tokens update-freq
+max-tokens-valid encoder-attention-heads decoder-attention-heads distributed-world-size log-interval save-interval
+validate-interval"""
+COUNTS = """max-update max-epoch warmup-updates save-interval-updates validate-interval-updates lr num-workers clip-norm
+weight-decay seed"""
+SHARES = "dropout decoder-dropout-in decoder-dropout-out attention-dropout activation-dropout"
 
 
-def begun(words) -> None:
-    """A training up to its criterion, in this process."""
+def begun(words):
+    """The model of a training up to its criterion, in this process."""
     args = options.parse_args_and_arch(options.get_training_parser(), [str(word) for word in words])
     cfg = convert_namespace_to_omegaconf(args)
     task = tasks.setup_task(cfg.task)
-    task.build_model(cfg.model)
+    model = task.build_model(cfg.model)
     task.build_criterion(cfg.criterion)
+    return model
 
 
 @pytest.mark.parametrize("given", OPTIONS)
@@ -75,7 +91,24 @@ def test_option(given, lm_data, tmp_path, monkeypatch):
 
 
 def test_numbers_at_the_edge_of_what_is_allowed(lm_data, tmp_path):
-    begun(lm_training(lm_data, tmp_path, *AT_THE_EDGE.split())[1:])
+    layer = begun(lm_training(lm_data, tmp_path, *AT_THE_EDGE.split())[1:]).decoder.output_projection
+    assert layer.settings == GeneralizedSoftmax(4, 5, latent_projection="tanh").settings and layer.bias is not None
+    assert layer.latent_projection is not None  # the option alone means tanh
+
+
+@pytest.mark.parametrize("names, least, beyond", [(SIZES, 1, 1 << 31), (COUNTS, 0, math.inf), (SHARES, 0, 1.01)])
+def test_bounds_of_each_option(names, least, beyond):
+    for name in names.split():
+        check(Namespace(**{name.replace("-", "_"): least}))
+        for wrong in (least - 1, beyond, math.nan):
+            with pytest.raises(SystemExit, match=f"error: --{name} {wrong} is not allowed: give "):
+                check(Namespace(**{name.replace("-", "_"): [least, wrong]}))
+
+
+@pytest.mark.parametrize("name", "adaptive-softmax-cutoff tie-adaptive-weights tie-adaptive-proj base-layers".split())
+def test_what_kernel_models_can_t_have(name):
+    with pytest.raises(SystemExit, match=f"--{name} 7 is not supported"):
+        refuse_unsupported(Namespace(**{name.replace("-", "_"): 7}))
 
 
 # further training of a saved mixture "2xlin,log"
@@ -157,23 +190,72 @@ def test_commands(commands, scratch, mixture_lm):
     assert all(checkpoint.read_bytes() == mixture_lm.last.read_bytes() for checkpoint in checkpoints)
 
 
-@pytest.mark.parametrize("error, said", [
-    (KeyError("bleu"), "--best-checkpoint-metric bleu"), (MemoryError(), "--batch-size"),
-    (AssertionError("Torch not compiled with CUDA enabled"), "no GPU"), (AssertionError("--beam is 0"), "--beam"),
-    (ValueError("loaded state dict has a different number of parameter groups"), "--reset-optimizer"),
-    (RuntimeError("Duplicate word found when loading Dictionary: 'a'."), "'a'.; make the data-bin again"),
-    (Exception("Size of sample #4 is invalid (=(9, 3)) since max_positions=(5, 5), skip"), "sentence 4 of"),
+# also what this machine can't raise, and what the explanation must say
+EXPLAINED = {
+    "MemoryError: ": "--batch-size", "RuntimeError: CUDA out of memory. Tried to allocate": "--output-memory-mib",
+    "OutOfMemoryError: Allocation on device": "out of memory", "RuntimeError: can't allocate memory": "out of memory",
+    "AssertionError: Torch not compiled with CUDA enabled": "no GPU", "RuntimeError: Found no NVIDIA driver": "no GPU",
+    "AttributeError: 'NoneType' object has no attribute 'xla_device'": "no GPU",
+    **{f"KeyError: '{name}'": f"metric {name} is not computed" for name in ("bleu", "ppl", "nll_loss", "accuracy")},
+    "ValueError: loaded state dict has a different number of parameter groups": "--reset-optimizer",
+    "ValueError: loaded state dict contains a parameter group that doesn't match": "--reset-optimizer",
+    "RuntimeError: Duplicate word found when loading Dictionary: 'a'.": "'a'.; make the data-bin again",
+    "ValueError: Incorrect dictionary format, expected '<token> <cnt>'": "expected '<token> <cnt>'; make the data-bin",
+    "Exception: Incorrect encoding detected in dict.txt": "in dict.txt; make the data-bin again",
+    "Exception: Size of sample #4 is invalid (=(9, 3)) since max_positions=(5, 6), skip":
+        "sentence 4 of the data (the first is 0) is (9, 3) tokens long, and the model takes (5, 6);",
+    "Exception: The dataset is empty. This could": "--max-tokens", "FloatingPointError: gradients are Nan/Inf": "--lr",
+    "FloatingPointError: Minimum loss scale reached (0.0001).": "lower --lr",
+    "Exception: Cannot load model parameters from checkpoint a.pt; please": "the model in a.pt doesn't match",
+    "ValueError: --share-all-embeddings requires a joined dictionary": "--share-all-embeddings requires a joined dict",
+    "ValueError: senses can't move while the parameters": "senses can't move while the parameters",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EXPLAINED)
+def test_what_fairseq_and_torch_say(text):
+    name, _, message = text.partition(": ")
+    assert EXPLAINED[text] in explanation(type(name, (Exception,), {})(message))
+    assert explanation(type(name, (Exception,), {})("a bug")) is None or name.endswith("MemoryError")
+
+
+def test_what_the_system_says():
+    assert explanation(AssertionError("--beam is 0")) == "--beam is 0"
+    assert explanation(FileNotFoundError(2, "No such file", "a/b")).startswith("a/b: no such file; check the path")
+    assert explanation(OSError("Model file not found: a.pt")).startswith("Model file not found: a.pt; check the path")
+    assert explanation(AssertionError()) is explanation(OSError("a bug")) is None
+
+
+@pytest.mark.parametrize("program, explains", [
+    ("/opt/env/bin/fairseq-train", True), ("fairseq-eval-lm", True), ("/lib/fairseq_cli/generate.py", True),
+    ("/opt/fairseq-0.12/bin/pytest", False),
 ])  # fmt: skip
-def test_what_fairseq_and_torch_say(error, said):
-    assert said in explanation(error) and explanation(KeyError("a bug")) is None
+def test_ends_of_fairseq_s_commands(program, explains, monkeypatch, capsys):
+    """An error of the program's keeps its traceback; other programs keep their ends."""
+    seen = []
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: seen.append(kind))
+    explain_mistakes()
+    for error in (KeyError("a bug"), MemoryError(), KeyboardInterrupt()):
+        sys.excepthook(type(error), error, None)
+    assert seen == ([KeyError] if explains else [KeyError, MemoryError, KeyboardInterrupt])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in lines] == ["fairseq_kernels: error: out of memory", "interrupted"] * explains
+    assert ("goes on" in " ".join(lines)) == program.endswith("train")
 
 
-def test_the_module():
+def test_the_module(tmp_path):
     assert Path(fairseq("kernels").out.strip()) == USER_DIR
-    words = fairseq("kernels", "--list").out.split()
-    own = {name for name, kernel in KERNELS.items() if kernel.__module__.startswith("fairseq_kernels.")}
-    assert own and own <= set(words)  # other tests add kernels of theirs
+    listed = fairseq("kernels", "--list").out
+    first = [line.split()[0] for line in listed.partition("architectures")[0].splitlines()[1:]]
+    assert first == "lin log pow pol rbf ssg mog hpb wav sig abs".split()  # in the order of the paper's Table 1
     for name in ("log.p=2", "kernel_lstm_lm_swb", "kernel_transformer_iwslt_de_en", "kernel_mixture_cross_entropy"):
-        assert name in words
-    wrong = start("kernels", "--lst").wait()
-    assert wrong.code == 2 and "--lst" in wrong.err and wrong.err.count("\n") == 1
+        assert name in listed.split()
+    assert fairseq("kernels", "--criterion", "taylor").out == f"{LAYERS['taylor'].criterion}\n"
+    package = shutil.copytree(USER_DIR, tmp_path / USER_DIR.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(USER_DIR.parent / "configs", package / "configs")  # as an installed wheel has them
+    assert fairseq("kernels", "--configs", cwd=tmp_path).out == f"{package}/configs\n"
+    for given, said in {"--lst": "--lst", "--criterion tailor": "no output layer tailor; did you mean taylor?",
+                        "--user-dir .": "goes with --list", "--list --user-dir no": "no not"}.items():  # fmt: skip
+        wrong = start("kernels", *given.split()).wait()
+        assert wrong.code in (1, 2) and said in wrong.err and wrong.err.count("\n") == 1

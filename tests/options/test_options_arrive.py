@@ -118,12 +118,15 @@ SHARED, UNTIED = {"share_decoder_input_output_embed": True}, {"kernels": "2xlin"
 
 @pytest.mark.parametrize("options", [{}, SHARED, UNTIED])
 def test_start_of_the_output_matrix(dictionary, options):
+    """Times a factor; uniform in ±0.1 as fairseq's LSTM has it, unless shared with the embeddings, which are normal."""
     started = []
     for factor in (1.0, 4.0):
         torch.manual_seed(0)
-        started.append(model(dictionary, output_init=factor, **options).decoder.output_projection)
-    for plain, scaled in zip(started[0].matrices(), started[1].matrices()):
+        started.append(model(dictionary, output_init=factor, **options).decoder)
+    for plain, scaled in zip(*(decoder.output_projection.matrices() for decoder in started)):
         assert torch.equal(scaled, 4 * plain)
+        assert options is SHARED or 0.09 < plain.abs().max() <= 0.1 and 0.04 < plain.std() < 0.08
+    assert (started[0].output_projection.weight is started[0].embed_tokens.weight) == (options is SHARED)
 
 
 def test_dropout(dictionary):
@@ -138,20 +141,10 @@ def test_dropout(dictionary):
     assert decoder.dropout_in_module.p == 0.125 and decoder.dropout_out_module.p == 0
 
 
-@pytest.mark.parametrize("untied", [False, True])
-def test_start_of_the_projection_matrices(untied, dictionary):
-    """Uniform in ±0.1 as fairseq's LSTM has them, unless shared with the embeddings, which are normal."""
-    torch.manual_seed(0)
-    own = model(dictionary, kernels="2xlog", untied_projections=untied).decoder.output_projection
-    for matrix in own.matrices():
-        assert 0.09 < matrix.abs().max() <= 0.1 and 0.04 < matrix.std() < 0.08
-    shared = model(dictionary, share_decoder_input_output_embed=True).decoder
-    assert shared.output_projection.weight is shared.embed_tokens.weight
-
-
 def test_sizes(dictionary):
     own = model(dictionary, decoder_hidden_size=24, decoder_out_embed_dim=8).decoder
     assert own.lstm.hidden_size == 24 and own.lstm.input_size == 16 and own.output_projection.embed_dim == 8
+    assert model(dictionary, decoder_hidden_size=None).decoder.lstm.hidden_size == 16  # the embeddings'
     assert model(dictionary, max_target_positions=77).decoder.max_target_positions == 77
     assert model(dictionary).decoder.max_target_positions == 100_000  # in effect any number
 
@@ -159,8 +152,8 @@ def test_sizes(dictionary):
 # architectures
 
 
-def sizes(arch, *names):
-    args = Namespace()
+def sizes(arch, *names, **given):
+    args = Namespace(**given)
     ARCH_CONFIG_REGISTRY[arch](args)
     return [getattr(args, name) for name in names]
 
@@ -189,6 +182,7 @@ def test_the_paper_s_architectures():
         names = [f"{side}_{x}" for x in ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")]
         assert sizes("kernel_transformer_iwslt_de_en", *names) == [512, 1024, 4, 6]
         assert sizes("kernel_transformer_small", *names) == [256, 512, 4, 3]
+        assert sizes("kernel_transformer_small", *names, **{names[0]: 8, names[3]: 1}) == [8, 512, 4, 1]
 
 
 def test_an_lstm_s_default_sizes_are_fairseq_s(dictionary):
