@@ -32,9 +32,9 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def lm_data(tmp_path_factory):
-    """A binarised monolingual corpus: 24 words with the special ones, 160 + 40 + 40 sentences."""
+    """A binarised monolingual corpus: 24 words with the special ones, 160 + 40 + 41 sentences."""
     folder = tmp_path_factory.mktemp("lm")
-    for split, number in (("train", 160), ("valid", 40), ("test", 40)):
+    for split, number in (("train", 160), ("valid", 40), ("test", 41)):
         write(folder / split, markov_sentences(number))
     return binarise(folder, "data-bin", "--only-source")
 
@@ -51,7 +51,7 @@ def corpus(lm_data, tmp_path_factory):
 def mt_text(tmp_path_factory):
     """A parallel corpus: the German side is Markov sentences, the English side their translations."""
     folder = tmp_path_factory.mktemp("mt")
-    for split, number in (("train", 160), ("valid", 21), ("test", 21)):
+    for split, number in (("train", 160), ("valid", 22), ("test", 21)):
         write_pairs(folder, split, number)
     return folder
 

@@ -1,5 +1,7 @@
 """The curves of trainings; tests of the quickstart's commands draw them."""
 
+import math
+
 from fairseq_kernels.analysis.curves import plot
 from fairseq_kernels.analysis.plotting import file_pyplot
 from fairseq_kernels.analysis.training_log import read_curves
@@ -16,6 +18,15 @@ def test_a_training_that_goes_back_in_updates(tmp_path):
         (tmp_path / "log").write_text("".join(f"now | INFO | {line}\n" for line in log))
         assert read_curves(tmp_path / "log", "train_inner").get("ppl", {}) == training
         assert read_curves(tmp_path / "log", "valid").get("ppl", {}) == valid
+
+
+def test_numbers_of_a_log(tmp_path):
+    """With signs and exponents; none where a line was cut."""
+    lines = "valid | lr 2.5e-05 | gain -3 | wps 1e+20 | ppl inf | num_updates 7", "valid | num_updates 8 | ppl 9.5e"
+    (tmp_path / "log").write_text("\n".join(f"now | INFO | {line}" for line in lines))
+    assert read_curves(tmp_path / "log", "valid") == {
+        "lr": {7: 2.5e-5}, "gain": {7: -3}, "wps": {7: 1e20}, "ppl": {7: math.inf}, "num_updates": {7: 7, 8: 8},
+    }  # fmt: skip
 
 
 def test_the_picture_has_validation_perplexities_and_weights_of_training(tmp_path):

@@ -43,10 +43,9 @@ def test_frequent_words():
     assert [dictionary[word] for word in module.frequent_words(dictionary, 2)] == ["a", "b"]
 
 
-# choices
-
 WORDS = 20
 LINES = [6, 1, 9, 3, 8, 20, 2, 11]
+GROUPS = torch.tensor([[4, 7, 9], [20, 5, 11], [6, 8, 10]])
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +63,19 @@ def text():
     return Reading(layer, dictionary, 3 * torch.randn(len(words), 8), words, positions)
 
 
-@pytest.fixture(scope="module")
-def groups():
-    return torch.tensor([[4, 7, 9], [20, 5, 11], [6, 8, 10]])
-
-
-@pytest.fixture(scope="module")
-def asked(text, groups):
-    return module.questions(text, groups)
-
-
-def test_questions(text, groups, asked):
-    expected, line = [], 0
+def test_questions(text):
+    expected, line, asked = [], 0, module.questions(text, GROUPS)
     for position, word in enumerate(text.words.tolist()):
-        for cluster in groups.tolist():
+        for cluster in GROUPS.tolist():
             if word in cluster:
                 expected.append((position, line, cluster, cluster.index(word)))
         line += word == text.dictionary.eos()
     assert list(zip(*(part.tolist() for part in asked))) == expected and len(expected) > 20
 
 
-def test_answers(monkeypatch, text, asked):
+def test_answers(monkeypatch, text):
     monkeypatch.setattr(module, "CHUNK", 7)
+    asked = module.questions(text, GROUPS)
     own = module.answers(text, asked)
     layer = GeneralizedSoftmax(8, len(text.dictionary), kernels="2xlin,log", kernel_params="log.p=3").double()
     layer.load_state_dict(text.layer.state_dict())
@@ -97,9 +87,6 @@ def test_answers(monkeypatch, text, asked):
         assert own.right[n] == (own.choice[n] == target)
         assert float(own.log_likelihood[n]) == pytest.approx(math.log(inside[target] / sum(inside)), abs=1e-5)
     assert 0 < own.right.mean() < 1 and not own.log_likelihood.requires_grad
-
-
-# intervals
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +112,6 @@ def test_intervals(values):
     assert single["high"] - single["low"] == pytest.approx(2 * half, rel=0.05)
     nine = [part.repeat_interleave(9) for part in (one, other, torch.arange(1000))]  # words that say the same in a line
     assert module.difference(*nine, seed=1) == pytest.approx(single)
-
-
-# random clusters
 
 
 def test_random_clusters_are_of_the_same_words_and_frequencies():
@@ -156,9 +140,6 @@ def test_a_gain_that_is_everywhere_is_none_beyond_random_clusters(values):
     more = [(answers_of(0.8 * close), baseline[0]), same[1]]
     gain = module.gain_beyond_random(*more, lines, seed=1)
     assert gain["mean"] == pytest.approx(0.1) and gain["low"] == pytest.approx(0.1) and gain["excludes_0"]
-
-
-# the whole comparison
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -225,5 +206,5 @@ def test_differences(lm_data, checkpoints):
 
 
 def test_a_mixture_s_vectors_make_no_clusters(lm_data, mixture_lm):
-    with pytest.raises(SystemExit, match="kernel lin alone"):
+    with pytest.raises(SystemExit, match="--kernels lin"):
         module.compare(lm_data, {"mix": mixture_lm.last})

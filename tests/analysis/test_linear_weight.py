@@ -1,6 +1,7 @@
 """The weight of lin in a mixture against brute force over the test text."""
 
 from collections import Counter
+from statistics import fmean as mean
 
 import pytest
 import torch
@@ -41,11 +42,6 @@ def expected(lm_data, mixture_lm):
         weights += pi.tolist()
     positions = [place for line in lines for place in range(len(line))]
     return [(place, ranks.index(word), pi) for place, word, pi in zip(positions, text, weights)]
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def test_weights(monkeypatch, lm_data, mixture_lm, expected):

@@ -12,16 +12,12 @@ PAIRS = [("w1", "w2", 9.1), ("w3", "w9", 1.96), ("w4", "w5", 8.0), ("w7", "old",
          ("w18", "w6", 0.3), ("new", "ancient", 5.0)]  # fmt: skip
 
 
-def write(path, pairs=PAIRS):
-    rows = (f"{first}\t{second}\tN\t{rating}\t2.72\t2.81\t2\t7.25\t1\t0.41\n" for first, second, rating in pairs)
-    path.write_text(HEADER + "".join(rows))
-    return path
-
-
 @pytest.mark.parametrize("model", ["mixture_lm", "stock_lm"])
 def test_score(model, request, lm_data, tmp_path):
     trained = request.getfixturevalue(model)
-    actual = simlex(lm_data, trained.last, read_pairs(write(tmp_path / "pairs.txt")))
+    rows = (f"{first}\t{second}\tN\t{rating}\t2.72\t2.81\t2\t7.25\t1\t0.41\n" for first, second, rating in PAIRS)
+    (tmp_path / "pairs.txt").write_text(HEADER + "".join(rows))
+    actual = simlex(lm_data, trained.last, read_pairs(tmp_path / "pairs.txt"))
     weight = parameters(trained.folder)["decoder.embed_tokens.weight"].double()
     words = dictionary(trained.last, lm_data, 24).symbols
     cosines, ratings = [], []

@@ -15,8 +15,6 @@ from preparations import bitext, call, common, error_of, iwslt14, lines_of, mose
 LANGUAGES = ("de", "en")
 
 
-# ----------------------------------------------------------------------------------------------------- tokens
-
 # What tokenizer.perl itself makes of these lines.
 TOKENS = [
     ("en", "in the u.s.", "in the u.s ."),
@@ -61,9 +59,6 @@ def test_lowercase_is_that_of_perl():
     assert moses.lowercase("ÄÖÜ ẞ İ ΟΔΟΣ") == "äöü ß i̇ οδοσ"
 
 
-# --------------------------------------------------------------------------------------- cleaning, segmenting
-
-
 @pytest.mark.parametrize("source, target, clean", [
     (3, 2, True), (2, 3, True), (4, 2, False), (31, 20, False), (1, 1, True), (0, 1, False), (1, 0, False),
     (0, 0, False), (175, 175, True), (176, 175, False), (175, 176, False),
@@ -93,8 +88,6 @@ def test_bpe_is_that_of_the_command_line(tmp_path):
     applied = subword_nmt("apply_bpe", "-c", code).decode().split("\n")[:-1]
     assert applied == bitext.parallel(segment, lines, 2, "segmenting")
 
-
-# ---------------------------------------------------------------------------------------------- small corpora
 
 NOUNS = [("Hund", "dog"), ("Baum", "tree"), ("Straße", "street"), ("Vortrag", "talk")]
 VERBS = [("läuft", "runs"), ("wächst", "grows"), ("endet", "ends"), ("leuchtet", "shines")]
@@ -210,14 +203,6 @@ def test_wrong_files_are_told(monkeypatch, sources, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-# ----------------------------------------------------------------------------------------- IWSLT'14, Multi30k
-
-
-def test_segments():
-    lines = ["<doc docid='1'>", '<seg id="12"> It’s it. </seg>', "<hr/>", '<seg id="2">x</seg>\r', "</doc>"]
-    assert iwslt14.test_lines(lines) == ["It's it.", "x"]
-
-
 def archive_files():
     """The files of an archive like de-en.tgz, and the pairs of text that the recipe should find in it."""
     files, train, test = {}, [], []
@@ -254,32 +239,29 @@ def pack(path, files):
     return path
 
 
-@pytest.fixture(scope="module")
-def files():
-    return archive_files()[0]
+FILES, TRAIN, TEST = archive_files()
 
 
 @pytest.fixture
-def archive(tmp_path, files):
-    return pack(tmp_path / "de-en.tgz", files)
+def archive(tmp_path):
+    return pack(tmp_path / "de-en.tgz", FILES)
 
 
 def test_iwslt14(monkeypatch, archive, tmp_path, tokenizers, capsys):
     """Tags, cleaning, lower case and splits, against the pairs that the archive was made of."""
     out = tmp_path / "out"
     call(monkeypatch, iwslt14, "--archive", archive, "--out", out, "--bpe-merges", 60, "--workers", 2)
-    _, train, test = archive_files()
     for side, language in enumerate(LANGUAGES):
         def plain(name, language=language):
             return [line.replace("@@ ", "") for line in lines_of(out / f"{name}.{language}")]
 
-        references = [pair[side].replace("’", "'") for pair in test]
-        tokens = [moses.lowercase(tokenizers[language](pair[side])) for pair in train]
+        references = [pair[side].replace("’", "'") for pair in TEST]
+        tokens = [moses.lowercase(tokenizers[language](pair[side])) for pair in TRAIN]
         assert plain("valid") == tokens[22::23]
         assert plain("train") == [line for n, line in enumerate(tokens, start=1) if n % 23]
         assert plain("test") == [moses.lowercase(tokenizers[language](line)) for line in references]
         assert lines_of(out / f"test.ref.{language}") == references
-        assert lines_of(out / f"valid.ref.{language}") == [pair[side] for pair in train][22::23]
+        assert lines_of(out / f"valid.ref.{language}") == [pair[side] for pair in TRAIN][22::23]
         assert (out / "data-bin" / f"test.de-en.{language}.bin").is_file()
     assert [name.split(".")[1:3] for name in iwslt14.TEST] == [
         ["TED", "dev2010"], ["TEDX", "dev2012"], *(["TED", f"tst201{year}"] for year in range(3))]
@@ -312,19 +294,19 @@ def test_multi30k(monkeypatch, tmp_path, tokenizers):
     assert len({(out / "data-bin" / f"dict.{language}.txt").read_bytes() for language in LANGUAGES}) == 1
 
 
-def test_wrong_archives(monkeypatch, tmp_path, archive, files):
+def test_wrong_archives(monkeypatch, tmp_path, archive):
     def error(path):
         return error_of(monkeypatch, iwslt14, "--archive", path, "--out", tmp_path / "out", "--workers", 1)
 
     whole = archive.read_bytes()
     for content in (whole[:len(whole) // 2], b"<!DOCTYPE html><title>404</title>"):
         assert "incomplete" in error(write(tmp_path / "broken.tgz", content))
-    message = error(pack(tmp_path / "foreign.tgz", {name.replace("de", "fr"): text for name, text in files.items()}))
+    message = error(pack(tmp_path / "foreign.tgz", {name.replace("de", "fr"): text for name, text in FILES.items()}))
     assert "not the IWSLT'14 de-en archive" in message and "train.tags.de-en.de" in message
     train = "de-en/train.tags.de-en.de"
-    message = error(pack(tmp_path / "short.tgz", {**files, train: files[train].rsplit("\n", 2)[0] + "\n"}))
+    message = error(pack(tmp_path / "short.tgz", {**FILES, train: FILES[train].rsplit("\n", 2)[0] + "\n"}))
     assert "the train text has 749 lines and 750 lines" in message
-    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", max(len(text.encode()) for text in files.values()))
+    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", max(len(text.encode()) for text in FILES.values()))
     assert iwslt14.members(archive)
     monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", iwslt14.LARGEST_MEMBER - 1)
     assert "bytes: this is another archive" in error(archive)

@@ -27,7 +27,6 @@ def test_rule_examples(source, rule):
     ("swb1", "I- i like them_1's IBMs [noise] PCs and NASA -[th]at", "i like them's i b m's p c's and nasa"),
     ("swb1", "UM-HUM [LAUGHTER-YEAH] WI[TH]- WITH TV", "um-hum yeah with t v"),
     ("swb1", "[laughter]yeah {yuppiedom's} <b_aside> come here <e_aside>", "yeah yuppiedom's come here"),
-    ("swb1", "[silence]", ""),
     ("swb1", "so AIDS ASCII BASIC DOS HUD MADD NAFTA NASA NATO OPEC OSHA RAM OK", "so aids ascii basic dos hud madd "
      "nafta nasa nato opec osha ram okay"),
     ("fisher", "uhh uhhh umm ummm hmmm mmm ahhh uh-hu mhmm mm-hm mm-hmm um-hm um-hmm umhum uh-hum uh-uh o-k ok tv",
@@ -41,14 +40,14 @@ def test_rule_examples(source, rule):
     ("swda", "{D You know, } [ it's, + it's ] # twenty-five, --", "you know it's it's twenty-five"),
     ("swda", "<Children> Uh-huh. Huh-uh. *two utts", "uh-huh huh-uh"),
     ("swda", "...", ""),
+    ("swb1", "a[silence] b[noise] c[laughter] d[vocalized-noise] [lem-/linguini]-", "a b c d"),
+    ("text", "a_b so---no \u2018cause 'cuz I 'm he 'd we 've you 're they 'll she 's",
+     "a b so no because because i'm he'd we've you're they'll she's"),
     ("text", "nai\u0308ve cafe\u0301s", "na\u00efve caf\u00e9s"),
     ("text", "Okay, OK.  na\u00efve \u00c9t\u00e9\u00a0\u2019s", "okay okay na\u00efve \u00e9t\u00e9's"),
 ])  # fmt: skip
 def test_normalise(source, text, words):
     assert swb.normalise(text, source) == words
-
-
-# ----------------------------------------------------------------------------------------- the files
 
 
 def make_swda(root, conversations=6):
@@ -89,6 +88,7 @@ def make_hub5(root):
     write(root / "reference" / "hub5e00.english.000405.stm", stm)
     write(root / "reference" / "hub5e00.a-mandarin.stm", stm.replace("HE IS", "NI HAO"))
     write(root / "txt" / "en_5017.txt", turn)
+    write(root / "txt" / "sw4390.txt", "1 2.5 B1: Yes.\n")
     return root
 
 
@@ -110,7 +110,7 @@ def test_formats(tmp_path):
     calls = swb.conversations(make_fisher(tmp_path / "fe", 1), swb.FISHER_NAMES, "fisher")
     assert utterances_of(calls) == ["hello yeah", "um-hum call y"]
     assert utterances_of(swb.hub5(hub5)) == utterances_of(swb.hub5(hub5 / "reference")) == ["he is uh um-hum"]
-    assert utterances_of(swb.hub5(hub5 / "txt")) == ["we we're here um"]
+    assert utterances_of(swb.hub5(hub5 / "txt")) == ["we we're here um", "yes"]
     assert utterances_of(swb.hub5(hub5 / "txt" / "en_5017.txt")) == ["we we're here um"]
 
 
@@ -161,9 +161,6 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-# -------------------------------------------------------------------------------------------- splits
-
-
 def test_held_out_conversations_are_whole(tmp_path):
     arguments = options(swb1=make_swb1(tmp_path / "swb1"), fisher=make_fisher(tmp_path / "fisher"))
     actual = swb.collect(arguments)
@@ -191,9 +188,6 @@ def test_given_splits_replace_and_fill(tmp_path):
     assert Counter(t.split for t in actual) == {"train": 8, "valid": 4, "test": 1}
     shutil.rmtree(swda / "swda_data" / "val")  # held out where the corpus has none
     assert Counter(t.split for t in swb.collect(options(swda=swda))) == {"train": 4, "valid": 2, "test": 1}
-
-
-# --------------------------------------------------------------------------------------------- the command
 
 
 def test_all_sources_at_once(monkeypatch, tmp_path, capsys):

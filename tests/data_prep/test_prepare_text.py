@@ -37,9 +37,6 @@ def prepare(monkeypatch, sources, tmp_path):
     return run
 
 
-# ------------------------------------------------------------------------------------------- words, vocabulary
-
-
 def test_words_stay_as_they_are(prepare):
     """Punctuation, case, numbers, <unk> and blank lines; white space becomes single spaces."""
     out = prepare()
@@ -85,19 +82,19 @@ def test_held_out_text_stays_out_of_the_vocabulary(prepare, tmp_path):
 
 
 def test_the_quickstart_trains_on_other_paragraphs_than_it_tests(monkeypatch, tmp_path):
-    """Of 20 paragraphs the 19th and the 20th are held out; code, tables and repetitions are none."""
-    paragraphs = [f"Paragraph {number} is here. It ends so." for number in range(40)]
-    code = [">>> print('of no use at all')", "| a | table | of | four |", paragraphs[0]]
+    """Of 20 paragraphs the 19th and the 20th are held out; code, tables, titles and repetitions are none."""
+    text = ' is *here*. Does it_"end"? Yes! So: `no`; 12 / 7. Or so.'
+    paragraphs = [f"Paragraph {number}{text}" for number in range(40)]
+    code = [">>> print('of no use at all')", *(f"{mark} a table {mark} of four" for mark in "|=*+"), "A short title"]
+    code.append(paragraphs[0])
     monkeypatch.setattr(topics, "topics", {"a": "\n\n".join(paragraphs[:10] + code), "b": "\n\n".join(paragraphs[10:])})
     topics.main(tmp_path)
     held_out = {"valid": [18, 38], "test": [19, 39]}
     held_out["train"] = [number for number in range(40) if number % 20 < 18]
     for split, numbers in held_out.items():
-        expected = [line for number in numbers for line in (f"Paragraph {number} is here.", "It ends so.")]
-        assert lines_of(tmp_path / f"{split}.txt") == expected
-
-
-# ----------------------------------------------------------------------------------------------- conversations
+        sentences = "is here .|Does it end ?|Yes!|So:|no ;|Or so.".split("|")
+        expected = [line for number in numbers for line in [f"Paragraph {number} {sentences[0]}", *sentences[1:]]]
+        assert [" ".join(line.split()) for line in lines_of(tmp_path / f"{split}.txt")] == expected
 
 
 def test_conversations(prepare, tmp_path):
@@ -128,9 +125,6 @@ def test_counts_and_unigram(prepare, capsys):
     assert report["vocabulary:"] == "vocabulary: 4 words of 12; with <unk> and </s> 6".split()
 
 
-# -------------------------------------------------------------------------------------------- PTB, WikiText
-
-
 @pytest.mark.parametrize(("recipe", "name"), [
     (ptb, "ptb.{}.txt"), (ptb, "{}.txt"), (wikitext, "wiki.{}.tokens"), (wikitext, "{}.txt.gz"),
 ])
@@ -147,9 +141,6 @@ def test_recipes(monkeypatch, tmp_path, capsys, recipe, name):
     monkeypatch.setattr(recipe, "KNOWN", {"this": ({"train": 20, "valid": 5, "test": 7}, 14)})
     call(monkeypatch, recipe, "--data", tmp_path / "raw", "--out", tmp_path / "out")
     assert "the counts are those of this as published" in capsys.readouterr().out
-
-
-# ------------------------------------------------------------------------------------------------ wrong text
 
 
 @pytest.mark.parametrize("content, message", [
@@ -191,9 +182,6 @@ def test_wrong_options_are_told(monkeypatch, tmp_path, sources, option, value, m
     assert message.format(tmp=tmp_path) in error and (tmp_path / "file").read_text() == "words\n"
 
 
-# --------------------------------------------------------------------------------------------- folders
-
-
 def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sources, tmp_path, capsys):
     """Nothing that is there is ever changed: neither by other options, nor by another text of the same size and age."""
     out = tmp_path / "out"
@@ -216,9 +204,6 @@ def test_the_same_call_finds_its_folder_and_another_leaves_it(monkeypatch, sourc
     assert tree(out) == before and sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
 
 
-# ------------------------------------------------------------------------------------------------- the command
-
-
 def test_the_command(sources, tmp_path):
     def script(out):
         command = ["bash", DATA_PREP / "prepare-text.sh", *map(str, sources), "--out", out]
@@ -228,6 +213,6 @@ def test_the_command(sources, tmp_path):
     done = script(tmp_path / "out")
     assert done.returncode == 0 and done.stdout.endswith(f"ready: {tmp_path / 'out' / 'data-bin'}\n"), done.stderr
     failed = script(tmp_path / "raw" / "train.txt")
-    assert failed.returncode and failed.stdout == ""
-    assert failed.stderr.startswith("prepare-text.sh: error: --out") and failed.stderr.count("\n") == 1
+    assert failed.returncode and failed.stdout == "" and failed.stderr.startswith("prepare-text.sh: error: --out")
+    assert failed.stderr.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"out", "raw"}

@@ -62,6 +62,8 @@ def test_tables(tmp_path):
     for page in ("results.md", "results-tables.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         assert report.put_into(text, chapters) == text
+    papers = re.findall(r"^<!-- (\w+) -->$", text, re.M)[: len(report.ORDER)]
+    assert [chapter.name for chapter in chapters][: 1 + len(papers)] == ["verdicts", *papers]
     published = ROOT / "docs" / "images" / "gain.svg"
     (tmp_path / "gain.svg").write_text(chapters[0].plot, encoding="utf-8")
     (labels, curves), (known, lines) = drawn(tmp_path / "gain.svg"), drawn(published)

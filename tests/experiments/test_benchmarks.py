@@ -21,7 +21,7 @@ def run(tmp_path, command, *options):
     """The record that is put after an earlier one."""
     out = tmp_path / "record.json"
     out.write_text('[{"command": "an earlier one"}]')
-    call = [forked_python(), USER_DIR.parent / "scripts" / "benchmark.py", command, *options, *SMALL, "--out", out]
+    call = [forked_python(), USER_DIR.parent / "scripts" / "benchmark.py", command, *SMALL, *options, "--out", out]
     result = subprocess.run(list(map(str, call)), capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     before, record = json.loads(out.read_text())
@@ -40,9 +40,9 @@ def test_limit(tmp_path):
 def test_layer(tmp_path):
     """A row each with its steps, and the ratio to the first one."""
     names = ["lin", "stock", "2xlin untied", "taylor", "taylor factored", "spherical autograd", "mos 2"]
-    sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--device", "cpu")
+    sizes = ("--tokens", 4096, "--words", 300, "--dim", 8, "--steps", 2, "--rounds", 2, "--device", "cpu")
     rows = run(tmp_path, "layer", "--only", *names, *sizes)["rows"]
-    assert [row["name"] for row in rows] == names and all(len(row["steps"]) == 2 for row in rows)
+    assert [row["name"] for row in rows] == names and all(len(row["steps"]) == 4 for row in rows)
     logits = 4096 * 300 * 4 / 2**20  # MiB; the unit is seen, not how many such tensors are kept
     assert logits < rows[1]["mebibytes"] < 50 * logits
     for row in rows:
@@ -65,13 +65,17 @@ def test_published_records_are_of_today_s_commands(monkeypatch):
 
 def test_what_layers_are_compared_with_computes_the_same():
     benchmark = runpy.run_path(str(USER_DIR.parent / "scripts" / "benchmark.py"))
-    features, target = torch.randn(9, 8), torch.randint(30, (9,))
+    features, target, seen = torch.randn(9, 8), torch.randint(30, (9,)), []
     mos, (contexts, weights, output) = benchmark["mixture_of_softmaxes"](3, 30, 8)
     mixture = GeneralizedSoftmax(8, 30, "3xlin", bias=False)
     for own, other in zip(mixture.parameters(), (output.weight, contexts.weight.view(3, 8, 8).mT, weights.weight.T)):
         own.data.copy_(other)
     torch.testing.assert_close(mos(features, target), mixture.nll(features, target))
-    for name, loss in benchmark["ON_A_PROJECTION"].items():
+    steps = benchmark["layer_step"].__globals__["ON_A_PROJECTION"]
+    for name, loss in [*steps.items()]:
+        steps[name] = lambda layer, features, target, loss=loss: seen.append(features) or loss(layer, features, target)
+        benchmark["layer_step"](name, 9, 30, 8, "cpu")()
+        assert (seen[-1].shape, seen[-1].dtype, seen[-1].requires_grad) == ((9, 8), torch.float32, True)
         layer = LAYERS.get(name.removesuffix(" autograd"), LAYERS["kernels"]).layer(8, 30, bias=False)
         layer.weight = (projection := benchmark["projection"](30, 8)).weight
         torch.testing.assert_close(loss(projection, features, target), layer.nll(features, target))

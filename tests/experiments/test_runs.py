@@ -78,7 +78,7 @@ def test_a_record_agrees_with_the_lines_and_the_model(mix2, finished, corpus):
     for split in ("valid", "test"):
         [figure] = [each for each in mix2["metrics"] if (each["split"], each["metric"]) == (split, "ppl")]
         tokens, nats = map(sum, zip(*lines[split]))
-        assert len(lines[split]) == 40 and tokens == figure["tokens"]
+        assert len(lines[split]) == {"valid": 40, "test": 41}[split] and tokens == figure["tokens"]
         assert math.exp(nats / tokens) == pytest.approx(figure["value"], rel=1e-4)
         assert mix2["parts"][split] == [[tokens, pytest.approx(nats)]]
     state = torch.load(run / "checkpoint_best.pt", weights_only=True)["model"]
@@ -203,9 +203,6 @@ def test_a_grid(corpus, tmp_path):
     assert f"toy/cpu/pow: {best} is the best" in result.stdout
 
 
-# translation
-
-
 @pytest.fixture(scope="module")
 def translation(mt_data, mt_text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("translation")
@@ -230,6 +227,9 @@ def test_bleu_is_fairseq_s(translation):
     assert detokenised["metric"] == "sacrebleu" and "case:lc" in detokenised["signature"]
     said = rf"test BLEU4 {tokenised['value']:.1f} .*sacreBLEU {detokenised['value']:.1f} .*{best}.test.gen"
     assert re.search(said, script("evaluate_mt", data, best)[1])
+    (data / "test.en").write_text("\u2581a piece\n\n\u2581v1\n")  # by sentencepiece: pieces without one are joined
+    assert script("evaluate_mt", data, best)[0] == 0
+    assert not re.search(r"^H-\d+\t\S+\t.* ", best.with_name(f"{best.name}.test.gen").read_text(), re.M)
     ours, reference, *matches = map(sum, zip(*record["parts"]["test"]))
     assert len(record["parts"]["test"]) == 21
     possible = [sum(max(0, counts[0] - n) for counts in record["parts"]["test"]) for n in range(4)]

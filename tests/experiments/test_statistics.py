@@ -105,9 +105,6 @@ def test_analysis_of_variance():
     assert actual.p[:3].tolist() == pytest.approx([stats.f.sf(f, k, 12) for f, k in zip(expected, (1, 2, 2))])
 
 
-# the text
-
-
 def parts_of(log_perplexities, tokens=50):
     return [[tokens, tokens * value] for value in log_perplexities]
 
@@ -126,12 +123,10 @@ def test_the_text_s_error_is_that_of_the_parts_mean():
     assert both.freedom == pytest.approx(both.error**4 / (0.0002**2 / 30 + row.error**4 / 199))  # Satterthwaite's
     other = measured({**parts, ("pol", 1): parts_of(lin[:100])}, lin=[4.0], pol=[4.1])
     assert not compare(other, "lin", Spread(0.01, 30), TEXTS["ppl"]).loc["pol"].text
+    ten = measured({name: own[:10] for name, own in parts.items()}, lin=[4.0], pol=[4.1])
+    assert compare(ten, "lin", Spread(), TEXTS["ppl"]).loc["pol"].text
     few = measured({name: own[:9] for name, own in parts.items()}, lin=[4.0], pol=[4.1])  # too few for a bootstrap
     assert math.isnan(compare(few, "lin", Spread(), TEXTS["ppl"]).loc["pol"].p)
-
-
-def bleu_of(sentences):
-    return float(statistics.bleu(statistics.bleu_counts(numpy.array(sentences)).sum(0)))
 
 
 def test_bleu(tmp_path):
@@ -150,7 +145,8 @@ def test_bleu(tmp_path):
     metric = sacrebleu.BLEU(tokenize="none", force=True)
     _, scores = PairedTest(list(systems.items()), {"BLEU": metric}, [truth], "bs", n_samples=1000)()
     expected = dict(zip(systems, scores["BLEU"]))
-    whole = {name: bleu_of(parts[name, 1]) for name in systems}
+    counts = {name: statistics.bleu_counts(numpy.array(parts[name, 1])) for name in systems}
+    whole = {name: float(statistics.bleu(each.sum(0))) for name, each in counts.items()}
     assert whole == pytest.approx({name: expected[name].score for name in systems})
     rows = compare(measured(parts, **{name: [value] for name, value in whole.items()}), "lin", Spread(), TEXTS["bleu"])
     assert rows.p["worse"] < 0.001 and expected["one_less"].p_value <= rows.p["one_less"] and rows.high["worse"] < -5

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,9 +25,6 @@ def planned(table, *arguments):
     """The runs of a table's command."""
     args = cli.parse([table, *map(str, arguments)])
     return cli.planned(load_table(table), args)
-
-
-# tables
 
 
 @pytest.mark.parametrize("name", names())
@@ -77,9 +75,6 @@ def test_published_records(tmp_path):
     assert path.read_text().count("\n") == 6  # a line each
 
 
-# grids
-
-
 def test_the_points_of_a_grid():
     rows = tables.rows_of({"log.p": [2, 4.5], "lr": [0.1], "log.gamma": [1]}, "--kernels log")
     assert [row.name for row in rows] == ["log.p=2,lr=0.1,log.gamma=1", "log.p=4.5,lr=0.1,log.gamma=1"]
@@ -106,9 +101,6 @@ def test_the_best_point(tmp_path):
     assert found["toy/cpu/2xlin,log"] == {
         "kernel_params": "log.p=2", "origin": {"valid_ppl": 22.5, "points": 2, "seeds": 2}
     }  # fmt: skip
-
-
-# settings
 
 
 @pytest.mark.parametrize("line, settings", [
@@ -147,9 +139,6 @@ def test_devices(has_gpu, corpus, monkeypatch, tmp_path):
     assert args.profile == ("paper" if has_gpu else "cpu") and args.jobs == (1 if has_gpu else os.cpu_count())
 
 
-# runs
-
-
 def folder_of(corpus, **how):
     settings = {"row": "lin", "profile": "cpu", "seed": 1, "options": {"kernels": "lin"}, **how}
     return Run(Corpus.at(corpus), root=corpus.parent / "runs", **settings).folder
@@ -166,9 +155,14 @@ def test_other_options_or_data_are_another_folder(corpus, tmp_path):
     data = Corpus.at(here).fingerprint
     (here / "data-bin" / "test.bin").write_bytes(b"another")
     assert folder_of(here) == before and Corpus.at(here).fingerprint != data
-    with open(here / "data-bin" / "valid.bin", "ab") as valid:
-        valid.write(b"x")
-    assert folder_of(here).parent != before.parent
+    files = [path for path in sorted((here / "data-bin").iterdir()) if path.suffix in (".idx", ".bin", ".txt")]
+    content = b"".join(path.name.encode() + path.read_bytes() for path in files)
+    assert Corpus.at(here).fingerprint == sha256(content).hexdigest()[:12]
+    for name in ("valid.bin", "train.idx", "dict.txt"):
+        before = folder_of(here)
+        with open(here / "data-bin" / name, "ab") as file:
+            file.write(b"x")
+        assert folder_of(here).parent != before.parent
 
 
 def test_seeds_and_corpora(corpus, mt_data, tmp_path):
@@ -237,9 +231,6 @@ def test_conversations(corpus, tmp_path):
     assert [part[0] for part in here.parts("test", lines)] == [1225, 3725, 2190]
     (here.folder / "test.parts").write_text("1\n117\n2\n")
     assert here.parts("test", lines) == [[0, 0], [sum(range(1, 118)), sum(range(1, 118)) / 8], [237, 29.625]]
-
-
-# commands
 
 
 def test_the_published_results_change_by_publish_alone():

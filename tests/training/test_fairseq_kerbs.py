@@ -115,6 +115,11 @@ def test_what_it_learned(model, lm_data, tmp_path):
     assert first["senses a word"] == int(its.sum()) / 10
     assert first["theta"] == pytest.approx(float(theta[its].mean()))
     words = Dictionary.load(str(lm_data / "dict.txt"))
+    by_senses = {}  # the most frequent words first, eight at most of each number of senses
+    for word in (4 + occurrences[4:].argsort(descending=True, stable=True)).tolist():
+        by_senses.setdefault(int((home == word).sum()), []).append(words[word])
+    chosen = [word for number in sorted(by_senses, reverse=True) for word in by_senses[number][:8]]
+    assert list(dict.fromkeys(row["word"] for row in record["words"])) == chosen
     for word, rows in itertools.groupby(record["words"], key=lambda row: row["word"]):
         own, usage = home == words.index(word), []
         for row in rows:
