@@ -11,7 +11,7 @@ from fairseq_commands import USER_DIR
 from pictures import drawn
 
 import fairseq_kernels
-from fairseq_kernels.experiments import report, tables
+from fairseq_kernels.experiments import report
 
 ROOT = USER_DIR.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,14 +30,6 @@ def test_before_and_after():
     exec("mixture =" + mixture, names)
     torch.testing.assert_close(names["log_probabilities"].exp().sum(-1), torch.ones(4, 35))
     assert names["loss"].isfinite()
-
-
-def test_own_table(tmp_path, monkeypatch):
-    """The table in README is one."""
-    [text] = re.findall(r"```\n(title: .*?)```", README, re.S)
-    (tmp_path / "mine.yaml").write_text(text)
-    monkeypatch.setattr(tables, "TABLES", tmp_path)
-    assert [row.name for row in tables.load_table("mine").rows] == ["lin", "laplace"]
 
 
 def test_main_table():

@@ -17,7 +17,7 @@ from fairseq_kernels.experiments import cli, grid, mixtures, tables
 from fairseq_kernels.experiments.corpus import Corpus
 from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.run import Run, training
-from fairseq_kernels.experiments.tables import Row, Table, load_table, names, publish, settings_of, words_of
+from fairseq_kernels.experiments.tables import load_table, names, publish, settings_of, words_of
 from fairseq_kernels.kernels.spec import build_kernels, parse_kernels
 
 
@@ -40,10 +40,12 @@ def test_tables(name):
 
 
 def test_a_table_is_one_file(monkeypatch, tmp_path):
+    """That in README is one."""
+    [text] = re.findall(r"```\n(title: .*?)```", (tables.ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     monkeypatch.setattr(tables, "TABLES", tmp_path)
-    (tmp_path / "mine.yaml").write_text("title: a\nsource: b\nrows:\n  - {name: lin, options: --kernels lin}\n")
-    assert names() == ["mine"]
-    assert load_table("mine") == Table("a", "b", [Row("lin", "--kernels lin")], name="mine")
+    (tmp_path / "mine.yaml").write_text(text)
+    assert names() == ["mine"] and load_table("mine").name == "mine"
+    assert [row.settings()["kernels"] for row in load_table("mine").rows] == ["lin", "laplace"]
     with pytest.raises(ValueError, match="'table1' is not known; choose from mine"):
         load_table("table1")
 
