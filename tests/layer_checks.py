@@ -5,7 +5,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, TaylorSoftmax
+from fairseq_kernels.output_layers.spherical import SoftmaxBound, SquaredError
 
+FAMILY = {layer.name: layer for layer in (TaylorSoftmax, SphericalSoftmax, SquaredError, SoftmaxBound)}
 LAYERS = {
     "lin": lambda d=6, v=9, **own: GeneralizedSoftmax(d, v, **own),
     "mixture": lambda d=6, v=9, **own: GeneralizedSoftmax(d, v, "2xlin,log", kernel_params="log.gamma=learned", **own),

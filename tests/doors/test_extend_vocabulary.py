@@ -24,7 +24,8 @@ def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, 
 
     before, after = (torch.load(path, weights_only=True)["model"] for path in (mixture_lm.last, out))
     words, others = Dictionary.load(str(old)), Dictionary.load(str(new))
-    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight", "decoder.output_projection.bias"):
+    names = "decoder.embed_tokens.weight", "decoder.output_projection.weight", "decoder.output_projection.bias"
+    for name in names:
         for word in words.symbols:
             assert after[name][others.index(word)].equal(before[name][words.index(word)])
         torch.testing.assert_close(after[name][others.index("other")], before[name].mean(0))
@@ -32,6 +33,11 @@ def test_a_model_goes_on_with_another_dictionary(lm_data, mixture_lm, tmp_path, 
     assert given.equal(torch.arange(16.0))
     rest = [name for name in before if len(after[name]) == len(before[name])]
     assert len(rest) == len(before) - 3 and all(after[name].equal(before[name]) for name in rest)
+
+    own = [f"decoder.{name}" for name in ("fc_out.weight", "fc_out.bias", "output_projection.untied_weights.1")]
+    state = dict.fromkeys([*own, "decoder.layers.0.fc1.weight"], torch.ones(len(words), 2))
+    state = extend_vocabulary.extended({**state, names[0]: torch.zeros(len(words), 16)}, words, others, {})
+    assert [name for name, value in state.items() if len(value) == len(others)] == [*own, names[0]]
 
     for state, old, said in ((before, others, "has 26 words, the checkpoint 24"),
                              ({"decoder.output_projection.sense_word": None}, words, "kerbs")):  # fmt: skip

@@ -53,16 +53,10 @@ def test_registered_where_the_plugin_comes_first():
     assert python("import fairseq_kernels.fairseq_plugin, fairseq.models" + REGISTERED)[-3:] == ["True"] * 3
 
 
-def own_kernel_of_readme():
-    """The Python lines of README's kernel of one's own."""
-    text = (ROOT / "README.md").read_text()
-    [block] = [block for block in text.split("```python\n")[1:] if "register_kernel" in block]
-    return block.split("```")[0]
-
-
 def test_own_kernel(lm_data, tmp_path):
     """README's, in a --user-dir of the user's own: listed, trained in a mixture, and unknown without."""
-    lines = own_kernel_of_readme()
+    blocks = (ROOT / "README.md").read_text().split("```python\n")[1:]
+    [lines] = [block.split("```")[0] for block in blocks if "register_kernel" in block]
     assert len(lines.splitlines()) < 16
     folder = tmp_path / "my_kernels"
     folder.mkdir()

@@ -332,13 +332,21 @@ def test_register_kernel(monkeypatch):
 
     @register_kernel("mat52")
     class Matern(Kernel):
+        hyperparameters = (Hyperparameter("nu", 2.5, "positive", learn_from=4),)
+
         def similarity(self, products, words, contexts):
             return products[0]
 
     assert registry["mat52"] is Matern and Matern.name == "mat52"
     monkeypatch.setattr("fairseq_kernels.kernels.spec.KERNELS", registry)
     assert [kernel.value("scale") for kernel in build_kernels("2xmat52", 4, "mat521.scale=3")] == [3, 1]
-    assert register_kernel("mat52")(Matern) is Matern  # imported twice, under --user-dir
+    [learned] = build_kernels("mat52", 4, "mat52.nu=learned")
+    assert float(learned.value("nu")) == pytest.approx(4) and "nu=learned" in repr(learned)
+    again, other = (type("Matern", (Matern,), {"__qualname__": Matern.__qualname__, "__module__": module})
+                    for module in (Matern.__module__, "elsewhere"))  # fmt: skip
+    assert register_kernel("mat52")(again) is registry["mat52"] is again  # imported twice, under --user-dir
+    with pytest.raises(ValueError, match="Matern has this name"):
+        register_kernel("mat52")(other)
     with pytest.raises(ValueError, match="lin.*has this name"):
         register_kernel("lin")(Matern)
     for name in ("5lin", "", "a,b", "a b", "a.b"):

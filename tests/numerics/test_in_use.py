@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 import torch.utils.checkpoint
-from layer_checks import LAYERS, gradients, randomised, tokens
+from layer_checks import LAYERS, OnCuda, gradients, randomised, tokens
 from torch import nn
 
-from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax
+from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, TaylorSoftmax
+from fairseq_kernels.output_layers import base
 
 DIM, WORDS = 6, 9
 
@@ -30,9 +31,8 @@ def test_the_mean_of_nothing_is_torch_s(layer, weighted):
     """NaN, with gradients of 0: a batch of padding does not destroy the parameters."""
     features, weight = torch.randn(2, DIM, requires_grad=True), torch.ones(2) if weighted else None
     nothing = layer.nll(features, torch.tensor([1, 1]), ignore_index=1, reduction="mean", token_weight=weight)
-    assert (
-        nothing.isnan() and nn.functional.cross_entropy(torch.randn(2, 3), torch.tensor([1, 1]), ignore_index=1).isnan()
-    )
+    torch_s = nn.functional.cross_entropy(torch.randn(2, 3), torch.tensor([1, 1]), ignore_index=1)
+    assert nothing.isnan() and torch_s.isnan()
     nothing.backward()
     assert all(tensor.grad is None or not tensor.grad.any() for tensor in (features, *layer.parameters()))
 
@@ -166,6 +166,7 @@ def test_wrong_sizes(options, said):
 @pytest.mark.parametrize("features,target,options,said", [
     ((3, 5), [0, 1, 2], {}, ["(3, 5)", "embed_dim=6"]),
     ((3, 6), [0, 1], {}, ["(2,)", "(3, 6)"]),
+    ((3, 6), [0, 1, 2], {"token_weight": torch.ones(2)}, ["token_weight of shape (2,)", "(3, 6)"]),
     ((3, 6), [0, 9, 2], {}, ["target 9", "9"]),
     ((3, 6), [0, -100, 2], {"ignore_index": 1}, ["target -100", "9"]),
     ((3, 6), [0, 1, 2], {"label_smoothing": 1.0}, ["label_smoothing=1", "below 1"]),
@@ -178,6 +179,28 @@ def test_wrong_arguments_of_the_loss(features, target, options, said):
     with pytest.raises(ValueError) as error:
         layer.nll(torch.zeros(features), torch.tensor(target, dtype=torch.long), **options)
     assert all(part in str(error.value) for part in said), str(error.value)
+
+
+def test_a_shared_matrix_of_another_size(layer):
+    features, target = tokens()
+    layer.weight = nn.Parameter(torch.randn(30, DIM, dtype=torch.float64))
+    for call in (layer, lambda features: layer.nll(features, target)):
+        with pytest.raises(ValueError, match=rf"weight of shape \(30, {DIM}\) doesn't fit"):
+            call(features)
+
+
+def test_memory_and_precision_where_nothing_is_said(monkeypatch):
+    """192 MiB on the CPU, 512 on a GPU; bfloat16 under its autocast, where the CPU has its products."""
+    layer, features = TaylorSoftmax(1, 10**6), torch.ones(1, 1)
+    assert "embed_dim=1, num_embeddings=1000000, bias=True" in repr(layer)
+    for tensor, budget in ((features, 192 << 20), (OnCuda(features), 512 << 20)):
+        assert layer.chunk_size(tensor) == budget // (layer.work_space().numbers * 4)
+    for faster, dtype, wanted in ((True, torch.bfloat16, torch.bfloat16), (True, torch.float16, None),
+                                  (False, torch.bfloat16, None)):  # fmt: skip
+        monkeypatch.setattr(base, "bfloat16_is_faster", lambda faster=faster: faster)
+        with torch.autocast("cpu", dtype=dtype):
+            assert layer.product_dtype(features) is wanted
+        assert layer.product_dtype(features) is None
 
 
 def test_mixture_weights():

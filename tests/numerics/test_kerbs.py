@@ -12,7 +12,6 @@ from fairseq_kernels import AllocationSettings, KerBSoftmax
 from fairseq_kernels.models.sense_embedding import SenseEmbedding
 from fairseq_kernels.output_layers.kerbs import bayesian_kernel
 
-MODES = {"kernel": {}, "positive": {"positive_only": True}, "inner product": {"kernel": False}}
 THETAS = (-5.0, -1.0, -0.3, -1e-2, -1e-5, 0.0, 1e-9, 1e-4, 5e-3, 2e-2, 0.5, 1.0, 5.0)
 
 
@@ -69,13 +68,10 @@ def test_theta_s_gradient_near_0():
 
 def test_extreme_theta_and_norms_are_finite():
     layer = make(thetas=(-200.0, 200.0), dtype=torch.float32)
-    for scale in (1e-4, 1e3):
+    for scale in (0, 1e-4, 1e3):
         features = (torch.randn(5, 7) * scale).requires_grad_()
         value = layer.nll(features, torch.arange(5))
         assert all(part.isfinite().all() for part in [value, *gradients(value, features, *layer.parameters())])
-    features = torch.zeros(2, 7, requires_grad=True)
-    value = layer.nll(features, torch.arange(2))
-    assert all(part.isfinite().all() for part in [value, *gradients(value, features, *layer.parameters())])
 
 
 def test_the_table_follows_the_senses():
@@ -287,20 +283,6 @@ def test_moments_of_moved_senses_are_cleared(made):
     assert layer.allocation.moved is None
 
 
-def test_moments_in_two_optimizers():
-    layer = prepared(share=1 / 6)
-    optimizers = [torch.optim.SGD([parameter], lr=0.0, momentum=0.9) for parameter in (layer.theta, layer.weight)]
-    for parameter, optimizer in zip((layer.theta, layer.weight), optimizers):
-        parameter.grad = torch.ones_like(parameter)
-        optimizer.step()
-        parameter.grad.zero_()
-    [(sense, *_)] = layer.allocation.reallocate(layer, 5)
-    for parameter, optimizer in zip((layer.theta, layer.weight), optimizers):
-        optimizer.step()
-        moments = optimizer.state[parameter]["momentum_buffer"]
-        assert not moments[sense].any() and moments[: sense].all() and moments[sense + 1 :].all()
-
-
 def test_a_batch_of_infinite_loss_does_not_count():
     """--amp skips it, and the training goes on."""
     layer = allocated()
@@ -378,34 +360,6 @@ def test_vectors_of_length_zero():
     torch.testing.assert_close(losses, -layer(features)[[0, 1], [3, 4]])
 
 
-def test_resumed_is_uninterrupted():
-    """Parameters, senses and averages after a save and load in the middle."""
-    torch.manual_seed(3)
-    data = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
-
-    def steps(layer, adam, first, last):
-        for update in range(first, last):
-            adam.zero_grad()
-            observe(layer, *data[update], update)
-            adam.step()
-
-    def start():
-        layer = allocated(every=3)
-        return layer, torch.optim.Adam(layer.parameters(), lr=0.1)
-
-    whole, adam = start()
-    steps(whole, adam, 0, 12)
-    half, adam = start()
-    steps(half, adam, 0, 6)
-    resumed, again = start()
-    resumed.load_state_dict(half.state_dict())
-    again.load_state_dict(adam.state_dict())
-    steps(resumed, again, 6, 12)
-    assert whole.allocation.moves > 0
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
-
-
 def test_senses_move_to_a_word_of_two_meanings():
     """Word 1 occurs in two opposite contexts, the others in one; word 4 never does and has a sense to spare: it moves
     to word 1, whose loss falls below what one sense can reach."""
@@ -442,7 +396,7 @@ rank = int(sys.argv[1])
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
 torch.manual_seed(0)
 settings = AllocationSettings(every=2, share=0.5, frequent=1.0, rate=0.3)
-layer = KerBSoftmax(4, 6, senses=12, allocation=settings).train()
+layer = KerBSoftmax(4, 6, senses=12, allocation=settings)
 torch.manual_seed(7)
 batches = [(torch.randn(8, 4), torch.randint(6, (8,))) for _ in range(12)]
 for update in range(6):

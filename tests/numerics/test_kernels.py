@@ -50,9 +50,8 @@ def test_value_is_the_direct_formula_s(name, params):
     """S without Eq. 13's detour, to float64's rounding."""
     kernel = build(name, params, DIM)
     weight, contexts = vectors()
-    torch.testing.assert_close(
-        kernel(weight, contexts), reference.scores(kernel, weight, contexts), rtol=1e-11, atol=1e-11
-    )
+    direct = reference.scores(kernel, weight, contexts)
+    torch.testing.assert_close(kernel(weight, contexts), direct, rtol=1e-11, atol=1e-11)
 
 
 def test_expected_likelihood_is_the_integral():

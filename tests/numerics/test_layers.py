@@ -9,21 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_settings import EVERY, FIXED, ids
-from layer_checks import LAYERS, Memory, gradients, randomised, tokens
+from layer_checks import FAMILY, LAYERS, Memory, gradients, randomised, tokens
 from torch import nn
 
-from fairseq_kernels import (
-    KERNELS,
-    GeneralizedSoftmax,
-    KerBSoftmax,
-    SoftmaxBound,
-    SphericalSoftmax,
-    SquaredError,
-    TaylorSoftmax,
-)
+from fairseq_kernels import KERNELS, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax
 
-FAMILY = {"taylor": TaylorSoftmax, "spherical": SphericalSoftmax, "squared": SquaredError, "bound": SoftmaxBound}
-OWN = {"spherical": {"epsilon": 0.3}, "bound": {"xi": 1.2}}  # the tightest xi has a test of its own
+OWN = {"spherical": {"epsilon": 0.3}, "softmax-bound": {"xi": 1.2}}  # the tightest xi has a test of its own
 SENSES = {"kerbs": {}, "kerbs-positive": {"positive_only": True}, "kerbs-plain": {"kernel": False}}
 @st.composite
 def any_layer(draw):
@@ -90,13 +81,8 @@ def check(layer, features, target, reduction, smoothing, weighted, ignored):
         torch.testing.assert_close(gradients((loss * upstream).sum(), *inputs), wanted, rtol=1e-7, atol=1e-8)
 
 
-@given(
-    any_layer(),
-    st.sampled_from(["sum", "mean", "none"]),
-    st.sampled_from([0.0, 0.1]),
-    st.booleans(),
-    st.sampled_from([-100, 0, 1]),
-)
+@given(any_layer(), st.sampled_from(["sum", "mean", "none"]), st.sampled_from([0.0, 0.1]), st.booleans(),
+       st.sampled_from([-100, 0, 1]))  # fmt: skip
 def test_nll_is_the_plain_formula(case, reduction, smoothing, weighted, ignored):
     layer, features, target = case
     check(layer, features, target, reduction, 0.0 if isinstance(layer, tuple(FAMILY.values())) else smoothing,
@@ -178,10 +164,9 @@ def test_start_of_a_mixture(kernels, untied):
 def test_start_of_the_others():
     """The spherical family's matrix is 0 where its gradient is not; KerBS' as the mixtures', each theta as asked."""
     torch.manual_seed(0)
-    for made in (TaylorSoftmax(DIM, WORDS), SquaredError(DIM, WORDS), SoftmaxBound(DIM, WORDS)):
-        assert not made.weight.any() and not made.bias.any()
-    made = SphericalSoftmax(DIM, WORDS)
-    assert not made.weight.any() and made.bias.eq(1).all()
+    for name, family in FAMILY.items():
+        made = family(DIM, WORDS)
+        assert not made.weight.any() and made.bias.eq(name == "spherical").all()
     for made in (SphericalSoftmax(DIM, WORDS, bias=False), KerBSoftmax(DIM, WORDS, theta=-2.0)):
         assert abs(made.weight.std().item() * DIM**0.5 - 1) < 0.03
     assert made.theta.eq(-2).all() and torch.bincount(made.sense_word).eq(3).all()
@@ -196,7 +181,7 @@ def test_start_from_the_prior():
         log_p = made(torch.zeros(1, 6))
         torch.testing.assert_close(log_p[0].exp(), prior, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="no bias"):
-        TaylorSoftmax(6, 9, bias=False).set_log_prior(counts)
+        SphericalSoftmax(6, 9, bias=False).set_log_prior(counts)
 
 
 @pytest.mark.parametrize("name", LAYERS)

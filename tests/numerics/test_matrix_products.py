@@ -5,14 +5,7 @@ import torch
 
 from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.fused import matrix_products
-from fairseq_kernels.fused.matrix_products import (
-    SCORES,
-    backward_products,
-    bfloat16_is_faster,
-    multiply,
-    onednn_is_faster,
-    word_products,
-)
+from fairseq_kernels.fused.matrix_products import backward_products, bfloat16_is_faster, onednn_is_faster, word_products
 
 SIZES = {"many rows": (70, 1300, 16), "few rows": (9, 700, 33), "one row": (1, 40, 3), "one word": (5, 1, 4)}
 SIZES["no rows"] = (0, 40, 3)  # of a batch whose targets are all ignored
@@ -64,16 +57,16 @@ def test_multiply_takes_any_layout(library, left_turned, right):
     wide = torch.randn(7, 20) if "turned" not in right else torch.randn(20, 7).T
     if "gaps" in right:
         wide = wide[:, 3:12] if "turned" not in right else torch.randn(20, 9)[:, 1:8].T
-    close(multiply(left, wide), left.double() @ wide.double())
+    close(matrix_products.multiply(left, wide), left.double() @ wide.double())
 
 
 def test_double_precision_stays(library):
     left, right = torch.randn(3, 4).double(), torch.randn(4, 5).double()
-    assert torch.equal(multiply(left, right), left @ right)
+    assert torch.equal(matrix_products.multiply(left, right), left @ right)
 
 
 def test_blocks_cover_all_words():
-    for words, rows in ((1, 1), (512, 10**6), (3 * SCORES, 1)):
+    for words, rows in ((1, 1), (512, 10**6), (3 * matrix_products.SCORES, 1)):
         blocks = list(matrix_products.word_blocks(words, rows, torch.device("cpu")))
         assert [blocks[0].start, blocks[-1].stop] == [0, words]
         assert all(one.stop == other.start for one, other in zip(blocks, blocks[1:]))

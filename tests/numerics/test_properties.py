@@ -16,7 +16,6 @@ from fairseq_kernels.kernels.spec import build_kernels, kernel_of, parse_kernels
 
 SPACE = st.sampled_from(["", " ", "  "])
 NAMES = st.sampled_from(sorted(KERNELS))
-NUMBERS = st.floats(1e-3, 1e3)
 
 
 @st.composite

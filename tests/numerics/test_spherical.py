@@ -5,25 +5,20 @@ import math
 import pytest
 import reference
 import torch
-from layer_checks import gradients, randomised
+from layer_checks import FAMILY as LAYERS
+from layer_checks import gradients, randomised, tokens
 from torch import nn
 
-from fairseq_kernels import SoftmaxBound, SphericalSoftmax, SquaredError, TaylorSoftmax
+from fairseq_kernels import SoftmaxBound, SphericalSoftmax
 from fairseq_kernels.fused import matrix_products
 from fairseq_kernels.output_layers import spherical
 
-LAYERS = {layer.name: layer for layer in (TaylorSoftmax, SphericalSoftmax, SquaredError, SoftmaxBound)}
 each_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 def make(name, dim=6, words=9, seed=0, **options):
     torch.manual_seed(seed)
     return randomised(LAYERS[name](dim, words, **options))
-
-
-def tokens(words=9, dim=6):
-    torch.manual_seed(1)
-    return torch.randn(7, dim, dtype=torch.float64, requires_grad=True), torch.randint(words, (7,))
 
 
 @pytest.mark.parametrize("words, dim", [(3, 8), (5, 1), (11, 128), (20, 300), (140, 129)])
@@ -35,7 +30,7 @@ def test_blocks_of_the_words_products(name, words, dim, monkeypatch):
     monkeypatch.setattr(matrix_products, "SCORES", 1)
     options = {"xi": 1.2} if name == "softmax-bound" else {}
     layer = make(name, dim, words, **options)
-    features, target = tokens(words, dim)
+    features, target = tokens(dim=dim, words=words)
     loss, plain = layer.nll(features, target), reference.losses(layer, features, target).sum()
     torch.testing.assert_close(loss, plain, rtol=1e-9, atol=1e-9)
     found, wanted = (gradients(value, features, *layer.parameters()) for value in (loss, plain))
@@ -75,7 +70,7 @@ def test_the_prior_leaves_every_word_a_gradient(name, word):
 def test_softmax_bound_is_the_tightest(words, scale):
     """The minimum over a fine grid of xi, above the loss of the softmax."""
     layer = make("softmax-bound", words=words, xi=None)
-    features, target = tokens(words)
+    features, target = tokens(words=words)
     with torch.no_grad():
         features = features * scale
         o = reference.outputs(layer, features)
@@ -94,7 +89,7 @@ def test_softmax_bound_is_the_tightest(words, scale):
 def test_softmax_bound_of_one_word():
     """V = 1: no smaller than the loss, 0, and of the tightest xi no larger than of another."""
     layers = [make("softmax-bound", words=1, xi=xi) for xi in (None, 0.1, 30.0)]
-    tightest, small, large = (layer.nll(*tokens(1), reduction="none") for layer in layers)
+    tightest, small, large = (layer.nll(*tokens(words=1), reduction="none") for layer in layers)
     assert min(bound.min() for bound in (tightest, small, large)) > -1e-9
     assert tightest.le(small + 1e-6).all() and tightest.le(large + 1e-6).all()
 

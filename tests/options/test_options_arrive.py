@@ -11,10 +11,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
-from fairseq_kernels import AllocationSettings
+from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, register_output_layer
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+from fairseq_kernels.output_layers.table import LAYERS
 
 KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
 
@@ -41,7 +42,9 @@ def layer(dictionary, where=None, **options):
 # the output layer
 
 
-def test_memory(dictionary):
+def test_memory_and_epsilon(dictionary):
+    assert layer(dictionary, output_layer="spherical", epsilon=0.5).epsilon == 0.5
+    assert layer(dictionary, output_layer="spherical").epsilon == 0.0198  # the paper's
     assert layer(dictionary).memory_budget is None
     for name in ("kernels", "taylor", "kerbs"):
         assert layer(dictionary, output_layer=name, output_memory_mib=3).memory_budget == 3 << 20
@@ -57,9 +60,11 @@ def test_kernels(dictionary):
     assert layer(dictionary, latent_projection="False").latent_projection is None
 
 
-def test_spherical(dictionary):
-    assert layer(dictionary, output_layer="spherical", epsilon=0.5).epsilon == 0.5
-    assert layer(dictionary, output_layer="spherical").epsilon == 0.0198  # the paper's
+def test_a_layer_registered_again(dictionary, monkeypatch):
+    """As a module of --user-dir that is imported twice: the last one counts."""
+    monkeypatch.setitem(LAYERS, "own", None)
+    first, last = (register_output_layer("own")(type("Own", (GeneralizedSoftmax,), {})) for _ in range(2))
+    assert type(layer(dictionary, output_layer="own")) is last is not first
 
 
 def test_kerbs(dictionary):

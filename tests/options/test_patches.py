@@ -138,10 +138,28 @@ def test_a_damaged_checkpoint_is_passed_over(mixture_lm, monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match="refused: it holds pathlib"):
         checkpoint.newest(folder)
     last.write_bytes(whole)
-    monkeypatch.setattr(torch, "load", mock.Mock(side_effect=OSError(errno.EMFILE, "Too many")))
-    with pytest.raises(SystemExit, match="can't be read") as end:
-        checkpoint.newest(folder)
-    assert not isinstance(end.value, checkpoint.Damaged)
+    for error in (OSError(errno.EMFILE, "Too many"), MemoryError(), RuntimeError("not enough memory: you tried")):
+        monkeypatch.setattr(torch, "load", mock.Mock(side_effect=error))
+        with pytest.raises(SystemExit, match="can't be read .(Too many|out of memory).") as end:
+            checkpoint.newest(folder)
+        assert not isinstance(end.value, checkpoint.Damaged)
+
+
+@pytest.mark.parametrize("name, own", [
+    *((f"checkpoint{name}.pt", True) for name in ("7", "_3_600", "_last", "_best", ".best_loss_2.5000")),
+    *((name, False) for name in ("checkpoint_avg.pt", "averaged.pt", "my_checkpoint7.pt", "checkpoint7.pt.tmp")),
+])  # fmt: skip
+def test_names_that_trainings_give(name, own, monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint, "place", lambda path: (1, 600))
+    (tmp_path / name).touch()
+    assert (checkpoint.newest(tmp_path) is not None) == own
+
+
+@pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
+def test_a_given_file_that_is_missing(option, tmp_path):
+    given = {"save_dir": tmp_path, "restore_file": "checkpoint_last.pt", "finetune_from_model": None, option: "no.pt"}
+    with pytest.raises(SystemExit, match=f"--{option.replace('_', '-')} no.pt is not found"):
+        checkpoints.choose(Namespace(**given), "")
 
 
 def test_each_limit_ends_a_training(monkeypatch):
@@ -172,14 +190,21 @@ def test_nothing_of_an_earlier_training_counts(mixture_lm):
     assert not hasattr(checkpoint_utils.save_checkpoint, "best") and not vars(should_stop_early)
 
 
-def test_a_full_disk(tmp_path):
-    """Leaves the older file and no part of the newer."""
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("cause, said", [(OSError(28, "No space left"), "last.pt can't be written .*No space left"),
+                                         (KeyboardInterrupt(), "^$")])  # fmt: skip
+def test_a_full_disk(cause, said, hidden, tmp_path):
+    """And Ctrl-C, also where torch hides it, leave the older file and no part of the newer."""
     (tmp_path / "checkpoint_last.pt").write_text("older")
 
     def fill(file):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
+        try:
+            file.write(b"half")
+            raise cause
+        finally:
+            if hidden:
+                raise RuntimeError("unexpected pos 64 vs 0")
 
-    with pytest.raises(SystemExit, match="checkpoint_last.pt can't be written .*No space left"):
+    with pytest.raises((SystemExit, KeyboardInterrupt), match=said):
         checkpoint.write(str(tmp_path / "checkpoint_last.pt"), fill)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["older"]

@@ -17,7 +17,7 @@ from fairseq.data.indexed_dataset import IndexedDatasetBuilder
 from fairseq_commands import later, lm_training
 
 from fairseq_kernels import fairseq_plugin  # noqa: F401
-from fairseq_kernels.checkpoint import model_state, task_settings
+from fairseq_kernels.checkpoint import load, model_state, task_settings
 from fairseq_kernels.word_counts import word_counts
 
 NOISE = random.Random(1).randbytes(5000)
@@ -84,7 +84,9 @@ def test_settings_are_no_programs(mt_data, tmp_path, monkeypatch):
 def test_what_checkpoints_may_hold(state, tmp_path):
     """Numbers of numpy's (fairseq issue 5603), by either name of its function, arrays, and an argparse.Namespace."""
     numbers = [np.float64(2.5), np.float32(2.5), np.int64(2), np.bool_(True)]
-    assert task_settings({"args": Namespace(target_lang="en")})["target_lang"] == "en"  # of older versions of fairseq
+    older = {"args": Namespace(target_lang="en"), "model": state["model"]}  # of older versions of fairseq
+    torch.save(older, tmp_path / "older.pt")
+    assert task_settings(load(tmp_path / "older.pt"))["target_lang"] == "en"
     best = {"best": numbers, "counts of --eval-bleu": np.arange(4), "args": Namespace(value=1)}
     torch.save({**state, "extra_state": {**state["extra_state"], **best}}, tmp_path / "numbers.pt")
     for name in (b"numpy.core.multiarray", b"numpy._core.multiarray"):  # as numpy 1 and 2 write it
@@ -190,8 +192,8 @@ def test_vectors(tmp_path):
         utils.load_embedding(vectors, dictionary, torch.nn.Embedding(len(dictionary), 4))
 
 
-@pytest.mark.parametrize("content", [b"", NOISE, b"the 1 2 3\nof 1 2\n"])
-def test_files_without_vectors(content, tmp_path):
+@pytest.mark.parametrize("content, line", [(b"", 1), (NOISE, ""), (b"the 1 2 3\nof 1 2\n", 2), (b"a 1\nb 1\nc x\n", 3)])
+def test_files_without_vectors(content, line, tmp_path):
     (tmp_path / "vectors").write_bytes(content)
-    with pytest.raises(SystemExit, match=f"^fairseq_kernels: error: {tmp_path}/vectors "):
+    with pytest.raises(SystemExit, match=f"^fairseq_kernels: error: {tmp_path}/vectors has no vector in line {line}"):
         utils.parse_embedding(str(tmp_path / "vectors"))

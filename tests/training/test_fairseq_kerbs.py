@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq_commands import awaited, later, lm_training, logged, mt_training, script
 from trained_models import batches, figures, load, parameters, scores
@@ -61,6 +62,8 @@ def test_training(model):
     assert not torch.equal(home, torch.arange(len(home)) % (1 + int(home.max())))
     batch = batches(task)[0]
     torch.testing.assert_close(scores(lm, batch).exp().sum(-1), torch.ones(batch["target"].shape))
+    [staying], _, _ = load_model_ensemble_and_task([str(trained.last)], {"kerbs_reallocate_every": 0})
+    assert staying.decoder.output_projection.weight.equal(lm.decoder.output_projection.weight)
 
 
 @models("posterior", "prior")

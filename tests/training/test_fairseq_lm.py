@@ -142,12 +142,6 @@ def test_retained_dropout_is_between_the_layers_too(mixture_lm):
         assert torch.equal(model(**batch)[0], model(**batch)[0]) != retained
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 TWO_PROCESSES = (
     *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "2xlin,rbf",
     "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
@@ -171,7 +165,10 @@ def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
     if started == "by fairseq":
         processes = [start("train", *options, "--distributed-world-size", 2)]
     else:
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
         processes = [start("train", *options, environment={**shared, "RANK": rank}) for rank in ("0", "1")]
     results = [process.wait() for process in processes]
     assert not any(result.code for result in results), [result.text[-2000:] for result in results]

@@ -55,6 +55,16 @@ def test_layers_to_keep(model_of):
     assert len(model.encoder.layers) == len(model.decoder.layers) == 1
 
 
+def test_other_words_on_either_side(model_of):
+    model, _ = load(model_of("log").folder)
+    for side in ("encoder", "decoder"):
+        state = model.state_dict()
+        words = len(state[f"{side}.embed_tokens.weight"])
+        state[f"{side}.embed_tokens.weight"] = state[f"{side}.embed_tokens.weight"][1:]
+        with pytest.raises(SystemExit, match=f"{side} has {words - 1} words, the data's dictionary {words};"):
+            model.load_state_dict(state)
+
+
 def rescored(model, batch, sentence, tokens):
     """Log-probabilities (T, V) of a hypothesis by one full forward pass."""
     inputs = {key: batch["net_input"][key][sentence : sentence + 1] for key in ("src_tokens", "src_lengths")}
