@@ -2,7 +2,7 @@
 
 import math
 
-from fairseq_kernels.analysis.curves import plot
+from fairseq_kernels.analysis.curves import main
 from fairseq_kernels.analysis.plotting import file_pyplot
 from fairseq_kernels.analysis.training_log import read_curves
 
@@ -29,12 +29,13 @@ def test_numbers_of_a_log(tmp_path):
     }  # fmt: skip
 
 
-def test_the_picture_has_validation_perplexities_and_weights_of_training(tmp_path):
+def test_the_picture_has_validation_perplexities_and_weights_of_training(tmp_path, monkeypatch):
     log, out = tmp_path / "log", tmp_path / "curves.png"
     kinds = (("valid", 8, 100), ("train_inner", 7, 150), ("valid", 6, 200), ("train", 5, 200))
     pi = "pi_lin 0.7 | pi_log 0.3 | pi_variance_pp2 9"
     log.write_text("".join(f"now | INFO | {kind} | ppl {ppl} | {pi} | num_updates {at}\n" for kind, ppl, at in kinds))
-    plot({"lin": log}, out, {"unigram": 9.0})
+    monkeypatch.setattr("sys.argv", ["curves", str(out), f"lin={log}", "--baseline", "unigram=9"])
+    main()
     perplexity, weights = file_pyplot().gcf().axes
     curve, unigram = perplexity.lines
     assert curve.get_xydata().tolist() == [[100, 8], [200, 6]] and set(unigram.get_ydata()) == {9} and out.exists()

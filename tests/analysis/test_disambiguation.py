@@ -157,12 +157,8 @@ def lin_lm(lm_data, tmp_path_factory):
     return awaited(folder, later(*lm_training(lm_data, folder, "--kernels", "lin")))
 
 
-@pytest.fixture(scope="module")
-def checkpoints(lin_lm, mixture_lm):
-    return {"lin": lin_lm.last, "mix": mixture_lm.last, "again": lin_lm.last}
-
-
-def test_differences(lm_data, checkpoints):
+def test_differences(lm_data, lin_lm, mixture_lm):
+    checkpoints = {"lin": lin_lm.last, "mix": mixture_lm.last, "again": lin_lm.last}
     metrics, sentences = module.compare(lm_data, checkpoints)
     lin, mix, again = ({metric["metric"].removeprefix("cluster_"): metric for metric in metrics[name]}
                        for name in ("lin", "mix", "again"))  # fmt: skip

@@ -13,25 +13,14 @@ from fairseq_kernels.analysis.linear_weight import linear_weight
 BLOCK = 12  # words, as the models are trained with
 
 
-def sentences(task, split):
-    task.load_dataset(split)
-    text = torch.cat([item["target"] for item in task.dataset(split)]).tolist()
-    lines, end = [[]], task.target_dictionary.eos()
-    for word in text:
-        lines[-1].append(word)
-        if word == end:
-            lines.append([])
-    return lines[:-1]
-
-
-@pytest.fixture(scope="module")
-def expected(lm_data, mixture_lm):
-    """(position, rank in training from 0, weights of lin, lin and log) of each test word, one block after the other
-    through the model."""
+def test_weights(monkeypatch, lm_data, mixture_lm):
+    """Of all words, by place in the line, those far in it together, and by rank: one block after the other through the
+    model."""
     model, task = load(mixture_lm.folder)
-    lines = sentences(task, "test")
+    train, lines = ([task.target_dictionary.encode_line(line, add_if_not_exist=False).tolist() for line in
+                     (lm_data.parent / split).read_text().splitlines()] for split in ("train", "test"))  # fmt: skip
     text = [word for line in lines for word in line]
-    counts = Counter(word for line in sentences(task, "train") for word in line)
+    counts = Counter(word for line in train for word in line)
     ranks = sorted(range(len(task.target_dictionary)), key=lambda word: -counts[word])
     weights = []
     for start in range(0, len(text), BLOCK):
@@ -41,13 +30,8 @@ def expected(lm_data, mixture_lm):
         pi = torch.softmax(features[0] @ model.decoder.output_projection.prior_projection, dim=1)
         weights += pi.tolist()
     positions = [place for line in lines for place in range(len(line))]
-    return [(place, ranks.index(word), pi) for place, word, pi in zip(positions, text, weights)]
-
-
-def test_weights(monkeypatch, lm_data, mixture_lm, expected):
-    """Of all words, by place in the line, those far in it together, and by rank."""
     monkeypatch.setattr(module, "LAST_POSITION", 3)
-    total = [(place, rank, pi[0] + pi[1]) for place, rank, pi in expected]
+    total = [(place, ranks.index(word), pi[0] + pi[1]) for place, word, pi in zip(positions, text, weights)]
     means = {
         "mean": mean(weight for *_, weight in total),
         "above 0.5": mean(weight > 0.5 for *_, weight in total),

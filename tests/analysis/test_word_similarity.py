@@ -5,7 +5,7 @@ from scipy import stats
 from trained_models import parameters
 
 from fairseq_kernels.analysis.kerbs_senses import dictionary
-from fairseq_kernels.analysis.word_similarity import read_pairs, simlex
+from fairseq_kernels.analysis.word_similarity import main, read_pairs, simlex
 
 HEADER = "word1\tword2\tPOS\tSimLex999\tconc(w1)\tconc(w2)\tconcQ\tAssoc(USF)\tSimAssoc333\tSD(SimLex)\n"
 PAIRS = [("w1", "w2", 9.1), ("w3", "w9", 1.96), ("w4", "w5", 8.0), ("w7", "old", 1.58), ("w0", "w12", 1.96),
@@ -13,7 +13,7 @@ PAIRS = [("w1", "w2", 9.1), ("w3", "w9", 1.96), ("w4", "w5", 8.0), ("w7", "old",
 
 
 @pytest.mark.parametrize("model", ["mixture_lm", "stock_lm"])
-def test_score(model, request, lm_data, tmp_path):
+def test_score(model, request, lm_data, tmp_path, monkeypatch, capsys):
     trained = request.getfixturevalue(model)
     rows = (f"{first}\t{second}\tN\t{rating}\t2.72\t2.81\t2\t7.25\t1\t0.41\n" for first, second, rating in PAIRS)
     (tmp_path / "pairs.txt").write_text(HEADER + "".join(rows))
@@ -28,3 +28,7 @@ def test_score(model, request, lm_data, tmp_path):
             ratings.append(rating)
     assert (actual["covered"], actual["pairs"]) == (5, 7)
     assert actual["correlation"] == pytest.approx(stats.spearmanr(cosines, ratings).statistic, abs=1e-12)
+    monkeypatch.setattr("sys.argv", ["", *map(str, (lm_data, trained.last, "--simlex", tmp_path / "pairs.txt"))])
+    main()
+    said = f"{actual['correlation']:.3f} 5 of 7 {trained.last}"
+    assert " ".join(capsys.readouterr().out.splitlines()[-1].split()) == said

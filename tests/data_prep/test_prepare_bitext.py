@@ -320,3 +320,7 @@ def test_archive_is_downloaded_where_it_is_not_there(archive, tmp_path, monkeypa
     archive.unlink()
     call(monkeypatch, iwslt14, *options)
     assert tree(tmp_path / "out") == {name[4:]: content for name, content in files.items() if name.startswith("out/")}
+    given, recipe = {}, {"bpe": "subword-nmt", "bpe_merges": 10_000, "max_ratio": 1.5, "lower": True}
+    monkeypatch.setattr(bitext, "prepare", lambda args, *_: given.update(vars(args)))
+    call(monkeypatch, iwslt14, "--out", tmp_path / "out")
+    assert recipe.items() <= given.items()

@@ -214,20 +214,20 @@ def test_conversations(monkeypatch, tmp_path):
     call(monkeypatch, swb, "--swb1", make_swb1(tmp_path / "swb1"), "--out", tmp_path / "b", "--valid-conversations", 2,
          "--test-conversations", 2)
     assert [lines_of(tmp_path / "b" / f"{split}.parts") for split in common.SPLITS] == [["2"] * 2] * 3
+    limits = []  # of the vocabulary
+    monkeypatch.setattr(swb, "prepare", lambda args, *_: limits.extend((args.vocab_size, args.min_count)))
+    call(monkeypatch, swb, "--swda", tmp_path / "swda", "--out", tmp_path / "c")
+    assert limits == [30000, 2]
 
 
-BAD_CALLS = {
-    "nothing": ([], "no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE"),
-    "missing": (["--swb1", "{tmp}/none"], "{tmp}/none"),
-    "no match": (["--swb1", "{tmp}/bad"], "{tmp}/bad: no file with a name like"),
-    "format": (["--swda", "{tmp}/bad"], "{tmp}/bad/train/1.txt:2: expected a line like 'speaker|words|act', not 'x y'"),
-    "none held out": (["--train", "{tmp}/text"], "0 conversations are too few to hold out 20 + 20 of them"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_CALLS)
-def test_wrong_calls_are_told(case, tmp_path, monkeypatch):
-    arguments, message = BAD_CALLS[case]
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "no training text: give --swda DIR, --swb1 DIR, --fisher DIR or --train FILE"),
+    (["--swb1", "{tmp}/none"], "{tmp}/none"),
+    (["--swb1", "{tmp}/bad"], "{tmp}/bad: no file with a name like"),
+    (["--swda", "{tmp}/bad"], "{tmp}/bad/train/1.txt:2: expected a line like 'speaker|words|act', not 'x y'"),
+    (["--train", "{tmp}/text"], "0 conversations are too few to hold out 20 + 20 of them"),
+], ids=["nothing", "missing", "no match", "format", "none held out"])  # fmt: skip
+def test_wrong_calls_are_told(arguments, message, tmp_path, monkeypatch):
     for split in ("train", "val", "test"):
         write(tmp_path / "bad" / split / "1.txt", "A|fine|b\nx y\n")
     write(tmp_path / "text", "some words\n")

@@ -197,15 +197,9 @@ def test_a_click_on_a_row_tells_how_it_was_made(results):
     assert "bash scripts/train_lm.sh swb --kernels log --seed 1" in cards["log"]
 
 
-def test_page_stands_alone(results, tmp_path):
+def test_page_stands_alone():
     """It needs nothing of elsewhere, is the same each time, and its links lead somewhere."""
-    rows = [*seeds("lin", 61.0, 62.0), *seeds("log", 63.0)]
-    rows += [record(row, profile=profile, ppl=value) for row, value in (("lin", 60.0), ("log", 59.0))
-             for profile in ("medium", "paper")]  # fmt: skip
-    results(rows)
-    (tmp_path / "configs" / "convergence.yaml").write_text(TABLE)
-    (tmp_path / "verdicts.yaml").write_text(CLAIM[: CLAIM.index("  rows")] + CLAIM[CLAIM.index("  evidence") :])
-    chapters = results(rows, "convergence")
+    chapters = load_chapters(tables.ROOT / "results")
     page = ElementTree.fromstring(html(chapters))
     ids = [element.get("id") for element in page.iter() if element.get("id")]
     assert len(ids) == len(set(ids)) > len(chapters) and list(page.iter(f"{SVG}svg"))
@@ -213,7 +207,7 @@ def test_page_stands_alone(results, tmp_path):
         assert element.tag not in ("script", "link", "img", "iframe", "object", "base")
         assert not {"src", "srcset", "action", "data"} & set(element.attrib)
         assert element.get("href", "#").lstrip("#") in ("", *ids)
-    assert html(chapters) == html(load_chapters(tmp_path))
+    assert html(chapters) == html(load_chapters(tables.ROOT / "results"))
 
 
 def test_escaping(results):

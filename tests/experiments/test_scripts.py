@@ -39,13 +39,6 @@ def test_fairseq_reads_the_settings_of_each_profile_with_each_layer(kind, lm_dat
             check_options(arguments)
 
 
-def test_dry_run(lm_data, tmp_path):
-    """The command; nothing is written."""
-    code, shown, err = script("train_lm", lm_data, "--kernels", "3xlin,log", "--save-dir", tmp_path / "a", "--dry-run")
-    assert code == 0 and shown.startswith(f"fairseq-train {lm_data} --user-dir ") and not (tmp_path / "a").exists(), err
-    assert settings_of(shlex.split(shown)[2:])["kernels"] == "3xlin,log"
-
-
 @pytest.mark.parametrize("settings, said", [
     ({"max_epoch": "4"}, "update 60 of 200, training perplexity 64.0, 0:00:56 left"),
     ({"max_epoch": "4", "max_update": "90"}, "update 60 of 90, training perplexity 64.0, 0:00:12 left"),
@@ -59,8 +52,11 @@ def test_progress(settings, said):
 
 
 def test_a_training_and_its_evaluation(lm_data, tmp_path):
-    """Lines of progress, one of the result, and where the log is."""
+    """The command alone; lines of progress, one of the result, and where the log is."""
     options = ("--profile", "cpu", *SMALL, "--log-interval", 1, "--max-update", 4, "--save-dir", tmp_path)
+    code, shown, err = script("train_lm", lm_data, *options, "--kernels", "3xlin,log", "--dry-run")
+    assert code == 0 and shown.startswith(f"fairseq-train {lm_data} --user-dir ") and not any(tmp_path.iterdir()), err
+    assert settings_of(shlex.split(shown)[2:])["kernels"] == "3xlin,log"
     code, out, err = script("train_lm", lm_data, *options)
     assert code == 0, err
     assert "update 4 of 4, training perplexity " in out

@@ -238,3 +238,28 @@ def test_conversations(corpus, tmp_path):
 def test_the_published_results_change_by_publish_alone():
     assert cli.parse(["table1", "data"]).results == tables.RESULTS
     assert cli.parse(["table1", "data", "--publish"]).results == tables.ROOT / "results"
+
+
+@pytest.mark.parametrize("own", ["seed", "save-dir", "user-dir", "kernels", "output-layer", "stock"])
+def test_what_rows_and_runs_have_of_their_own(own, capsys):
+    with pytest.raises(SystemExit):
+        cli.parse(["table1", "data", "--", "--lr", "1", f"--{own}", "2"])
+    assert f"--{own} after --" in capsys.readouterr().err
+
+
+def test_each_corpus_has_models_of_its_own(monkeypatch, tmp_path):
+    """They are measured on its text; the records have the row of the table."""
+
+    def compare(data, models):
+        return {name: [{"metric": str(data), "value": len(model)}] for name, model in models.items()}, {}
+
+    def run(name, model):
+        record = {"run": {"row": "a", "corpus": name, "profile": "cpu", "seed": 1, "settings": {}}, "made": {}}
+        corpus = Corpus(Path(name), Path(name), "lm")
+        return SimpleNamespace(corpus=corpus, row="mix2", seed=1, best=model, record=lambda: record)
+
+    monkeypatch.setitem(mixtures.ANALYSES, "linear_weight", compare)
+    mixtures.analyse(load_table("linear_weight"), [run("one", "m"), run("two", "other")], tmp_path)
+    found = [(each["run"], *each["metrics"]) for each in json.loads((tmp_path / "linear_weight.json").read_text())]
+    assert [(run["corpus"], run["row"], metric["metric"], metric["value"]) for run, metric in found] == [
+        ("one", "mix2", "one", 1), ("two", "mix2", "two", 5)]
