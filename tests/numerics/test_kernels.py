@@ -207,6 +207,7 @@ def test_parameters_of_a_component():
         GeneralizedSoftmax(DIM, 5, "2xrbf,lin", kernel_params=params.format(*order)) for order in ((2, 1), (1, 2))
     )
     assert swapped.settings != layer.settings
+    assert build_kernels("log", DIM, " log.p = 3 ")[0].value("p") == 3
     values = [[kernel.value(name) for name in ("gamma", "scale")] for kernel in layer.kernels[:2]]
     assert values == [[0.5, 3], [10, 1]] and layer.kernels[2].value("scale") == 2
     learned = build_kernels("2xrbf", DIM, "rbf.gamma=learned")

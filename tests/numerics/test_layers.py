@@ -201,6 +201,8 @@ def test_float32_agrees_with_float64(name):
         torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4 * float(plain.abs().max() + 1e-6))
     half = features.detach().bfloat16()
     torch.testing.assert_close(layer.nll(half, target), layer.nll(half.float(), target))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(half), layer(half.float()), rtol=1e-5, atol=1e-5)
 
 
 def test_four_threads_at_once(layer):
