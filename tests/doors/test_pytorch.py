@@ -109,9 +109,11 @@ def test_more_words(name):
 
 
 def test_computed_weights_are_refused_in_one_line():
-    """Under a parametrization, and in a replica of DataParallel, whose weights are no parameters."""
+    """Under a parametrization or a hook, which nll alone would never run, and in a replica of DataParallel."""
     replica = made("lin")._replicate_for_data_parallel()
     replica.weight, replica.bias = (parameter * 1 for parameter in made("lin").parameters())
-    for layer in (weight_norm(made("lin")), replica):
+    hooks = nn.utils.spectral_norm, nn.utils.weight_norm
+    hooked = [hook(made(name)) for hook in hooks for name in ("lin", "mixture", "taylor", "kerbs")]
+    for layer in (weight_norm(made("lin")), replica, *hooked):
         with pytest.raises(ValueError, match="weight is computed from other tensors .by weight norm, DataParallel"):
             layer.nll(*tokens(), ignore_index=-100)

@@ -52,7 +52,7 @@ def test_the_cpu_stays_eager(monkeypatch):
 
 
 def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):
-    """With one line in the log, however often it is called."""
+    """With one line in the log, however often it is called; other errors are not hidden."""
 
     def refused(*args):
         raise torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("no Triton"), None)
@@ -62,12 +62,6 @@ def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):
     with caplog.at_level(logging.WARNING):
         assert [call(1, ON_CUDA), call(2, ON_CUDA)] == [2, 3]
     assert len(caplog.records) == 1 and "without torch.compile" in caplog.text
-
-
-def test_other_errors_are_not_hidden(monkeypatch):
-    def broken(*args):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(torch, "compile", lambda function, **options: broken)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         compiled_on_cuda(lambda x: x)(ON_CUDA)

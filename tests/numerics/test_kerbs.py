@@ -294,22 +294,17 @@ def test_a_batch_of_infinite_loss_does_not_count():
 
 
 def test_a_first_evaluation_in_inference_mode():
-    layer = make()
-    features, target = inputs(layer)
-    with torch.inference_mode():
-        layer.nll(features, target)
-    layer(features).sum().backward()
-    assert layer.weight.grad.isfinite().all()
-
-
-def test_senses_loaded_in_inference_mode():
+    """And a layer that is made and loaded there."""
     other = make(seed=1)
+    features, target = inputs(other)
     with torch.inference_mode():
+        other.nll(features, target)
         layer = make()
-        features, _ = inputs(layer)
         layer(features)
         layer.load_state_dict(other.state_dict())
         torch.testing.assert_close(layer(features), other(features))
+    other(features).sum().backward()
+    assert other.weight.grad.isfinite().all()
 
 
 def test_pending_sums_of_a_checkpoint_count_once(monkeypatch):

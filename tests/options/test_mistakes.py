@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_commands import LM_TASK, USER_DIR, fairseq, later, lm_training, mt_training, start
 
 from fairseq_kernels import GeneralizedSoftmax, fairseq_plugin  # noqa: F401
-from fairseq_kernels.errors import explanation
+from fairseq_kernels.errors import explain_interruptions, explanation, positive_int
 from fairseq_kernels.models.output_layer_config import refuse_unsupported
 from fairseq_kernels.output_layers.table import LAYERS
 from fairseq_kernels.patches.messages import explain_mistakes
@@ -27,7 +27,6 @@ SQUARED = "--output-layer squared-error --criterion squared_error_of_outputs"
 # options of fairseq-train on a language model, and what the line must say
 OPTIONS = {
     "--kernels gauss": ["gauss", "lin", "wav"],
-    "--kernels pol --kernel-params pol.p=1.5": ["pol.p=1.5"],
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
     "--kernels lin --kernel-params rbf.gamma=2": ["'rbf.gamma'", "add rbf"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
@@ -50,7 +49,6 @@ OPTIONS = {
     "--update-freq 1x": ["--update-freq", "1x"],
     "--lr [0.1,-1]": ["--lr -1"],
     "--lr 0.001x": ["--lr", "0.001x"],
-    "--lr 1e-": ["--lr", "1e-"],
     "--lr []": ["--lr", "[]"],
     "--adam-betas (0.9,1.0)": ["--adam-betas"],
     "--adam-betas __import__('os').mkdir('code-ran')": ["--adam-betas"],
@@ -87,6 +85,7 @@ def test_option(given, lm_data, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="^fairseq_kernels: error: .") as end:
         begun(words)
     assert all(part in end.value.code for part in OPTIONS[given]) and "\n" not in end.value.code
+    assert len(end.value.code) < 300  # not all that there is
     assert os.listdir(tmp_path) == []
 
 
@@ -225,22 +224,32 @@ def test_what_the_system_says():
     assert explanation(AssertionError()) is explanation(OSError("a bug")) is None
 
 
-@pytest.mark.parametrize("program, explains", [
-    ("/opt/env/bin/fairseq-train", True), ("fairseq-eval-lm", True), ("/lib/fairseq_cli/generate.py", True),
-    ("/opt/fairseq-0.12/bin/pytest", False),
+@pytest.mark.parametrize("install, program, explained", [
+    (explain_mistakes, "/opt/env/bin/fairseq-train", {MemoryError, KeyboardInterrupt}),
+    (explain_mistakes, "/lib/fairseq_cli/generate.py", {MemoryError, KeyboardInterrupt}),
+    (explain_mistakes, "/opt/fairseq-0.12/bin/pytest", set()),
+    (explain_interruptions, "-m", {KeyboardInterrupt, BrokenPipeError}), (explain_interruptions, "/bin/pytest", set()),
 ])  # fmt: skip
-def test_ends_of_fairseq_s_commands(program, explains, monkeypatch, capsys):
+def test_ends_of_commands(install, program, explained, monkeypatch, capsys):
     """An error of the program's keeps its traceback; other programs keep their ends."""
-    seen = []
+    seen, errors = [], (KeyError("a bug"), MemoryError(), KeyboardInterrupt(), BrokenPipeError())
+    monkeypatch.setattr(os, "dup2", lambda *_: None)  # the tests' own stdout stays open
     monkeypatch.setattr(sys, "argv", [program])
-    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: seen.append(kind))
-    explain_mistakes()
-    for error in (KeyError("a bug"), MemoryError(), KeyboardInterrupt()):
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: seen.append(error))
+    install()
+    for error in errors:
         sys.excepthook(type(error), error, None)
-    assert seen == ([KeyError] if explains else [KeyError, MemoryError, KeyboardInterrupt])
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(";")[0] for line in lines] == ["fairseq_kernels: error: out of memory", "interrupted"] * explains
-    assert ("goes on" in " ".join(lines)) == program.endswith("train")
+    assert seen == [error for error in errors if type(error) not in explained]
+    said = capsys.readouterr().err
+    assert said.count("\n") == len(explained - {BrokenPipeError}) and ("goes on" in said) == program.endswith("train")
+    assert ("out of memory" in said) == (MemoryError in explained) and ("interr" in said) == bool(explained)
+
+
+def test_whole_numbers_of_our_commands():
+    assert [positive_int(text) for text in ("1", "2147483647")] == [1, 2147483647]
+    for text in ("0", "-1", "1.5", "²", "", "2147483648"):
+        with pytest.raises(ArgumentTypeError, match=f"'{text}' is not a whole number from 1 to 2147483647"):
+            positive_int(text)
 
 
 def test_the_module(tmp_path):

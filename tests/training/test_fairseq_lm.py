@@ -46,14 +46,17 @@ def test_a_broken_model_has_no_perplexity(command, mixture_lm, lm_data, tmp_path
 
 def test_training_log(mixture_lm):
     """Loss, perplexity, each component's mean weight under its kernel's name and pi's variance, in all log lines."""
+    digits = []
     for kind in ("train_inner", "train", "valid"):
         line = logged(mixture_lm.result, kind)[-1]
+        digits += [1e4 * line["pi_lin1"] % 100, 100 * line["pi_variance_pp2"] % 100]
         weights = [line[f"pi_{name}"] for name in ("lin1", "lin2", "log")]
         assert sum(weights) == pytest.approx(1, abs=2e-4)  # each rounded to 4 decimals
         assert {"loss", "nll_loss", "ppl"} <= set(line)
         # 1e4 times the same number, which is rounded to 4 decimals
         assert line["pi_variance_pp2"] == pytest.approx(1e4 * line["pi_variance"], abs=0.51)
         assert 0 < line["pi_variance"] < 2 / 9  # the most for three weights
+    assert any(digits[::2]) and any(digits[1::2])  # the third and fourth decimal, and the first and second
 
 
 def test_a_criterion_of_fairseq_s(mixture_lm, lm_data, tmp_path):
@@ -96,6 +99,13 @@ def test_stock_lstm_that_shares_its_embeddings(stock_lm):
         ours.load_state_dict(dict(stock))
         for module in (ours.decoder.embed_tokens, ours.decoder.output_projection):
             assert module.weight.equal(stock["decoder.embed_tokens.weight"])
+    # of two matrices finetuning takes the output's for both; nothing else does
+    apart = {**stock, "decoder.output_projection.weight": 2 * stock["decoder.embed_tokens.weight"]}
+    with pytest.raises(SystemExit, match="shares input and output embeddings, the checkpoint doesn't"):
+        ours.load_state_dict(dict(apart))
+    ours.finetuned = True
+    ours.load_state_dict(dict(apart))
+    assert ours.decoder.embed_tokens.weight.equal(apart["decoder.output_projection.weight"])
 
 
 def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):

@@ -58,10 +58,9 @@ def test_layers_to_keep(model_of):
 def test_other_words_on_either_side(model_of):
     model, _ = load(model_of("log").folder)
     for side in ("encoder", "decoder"):
-        state = model.state_dict()
-        words = len(state[f"{side}.embed_tokens.weight"])
-        state[f"{side}.embed_tokens.weight"] = state[f"{side}.embed_tokens.weight"][1:]
-        with pytest.raises(SystemExit, match=f"{side} has {words - 1} words, the data's dictionary {words};"):
+        state, key = model.state_dict(), f"{side}.embed_tokens.weight"
+        state[key] = torch.cat([state[key], state[key][:1]])
+        with pytest.raises(SystemExit, match=f"{side} has {len(state[key])} words, .*ary {len(state[key]) - 1};"):
             model.load_state_dict(state)
 
 
