@@ -262,7 +262,7 @@ def test_decoding_after_a_change_of_the_parameters(change, name):
 
 
 def test_frozen_parts(layer):
-    """Each parameter frozen in turn: the others' gradients stay; with all frozen, the features' too."""
+    """Each parameter frozen in turn: the others' gradients stay; with all frozen, the features' too; then none."""
     features, target = tokens()
     wanted = gradients(layer.nll(features, target), features, *layer.parameters())
     for frozen in (*layer.parameters(), None):
@@ -273,14 +273,9 @@ def test_frozen_parts(layer):
         for given, gradient in zip((features, *layer.parameters()), wanted):
             if given.requires_grad:
                 torch.testing.assert_close(next(found), gradient)
-
-
-def test_validation_keeps_no_graph(layer):
-    features, target = tokens()
-    with torch.no_grad():
-        assert not layer.nll(features, target).requires_grad
-    layer.requires_grad_(False)
     assert not layer.nll(features.detach(), target).requires_grad
+    with torch.no_grad():
+        assert not layer.requires_grad_().nll(features, target).requires_grad
 
 
 def test_fp16_loss_scale_comes_before_rounding():

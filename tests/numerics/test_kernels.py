@@ -207,7 +207,6 @@ def test_parameters_of_a_component():
         GeneralizedSoftmax(DIM, 5, "2xrbf,lin", kernel_params=params.format(*order)) for order in ((2, 1), (1, 2))
     )
     assert swapped.settings != layer.settings
-    assert build_kernels("log", DIM, " log.p = 3 ")[0].value("p") == 3
     values = [[kernel.value(name) for name in ("gamma", "scale")] for kernel in layer.kernels[:2]]
     assert values == [[0.5, 3], [10, 1]] and layer.kernels[2].value("scale") == 2
     learned = build_kernels("2xrbf", DIM, "rbf.gamma=learned")
@@ -217,6 +216,8 @@ def test_parameters_of_a_component():
     for kernels, wrong, instead in (("2xrbf,lin", "rbf3.scale=2", "rbf"), ("2xlin,log", "rbf.gamma=0.1", "rbf")):
         with pytest.raises(ValueError, match=f"belongs to no component of kernels='{kernels}'; .* add {instead}"):
             refuse_unused_parameters(kernels, wrong)
+    with pytest.raises(ValueError, match="kernel rbf has no hyper-parameter 'gama'; it has gamma, scale"):
+        KERNELS["rbf"](DIM, gama=2.0)
 
 
 @pytest.mark.parametrize("kernels,params,embed_dim,said", [
@@ -255,11 +256,6 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     for part in said:
         assert part in str(error.value), str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_unknown_values_are_named():
-    with pytest.raises(ValueError, match="kernel rbf has no hyper-parameter 'gama'; it has gamma, scale"):
-        KERNELS["rbf"](DIM, gama=2.0)
 
 
 @pytest.mark.parametrize("name, limit, beyond", [
