@@ -103,6 +103,7 @@ def test_a_diverged_training_is_no_success(lm_data, tmp_path):
     ("table table1 {lm} -- --dropuot 0", ["--dropuot", "did you mean --dropout?"]),
     ("table table1 {lm} --profile gpu", ["gpu", "cpu"]),
     ("grid_search {lm} --kernel lin", ["'search_lin'", "search_log"]),
+    ("grid_search '{tmp}/no data' --kernel log", ["/no data"]),
 ])  # fmt: skip
 def test_one_clear_line(line, said, lm_data, mt_data, tmp_path):
     places = {"lm": lm_data, "mt": mt_data, "tmp": tmp_path}
