@@ -57,7 +57,7 @@ def test_huggingface_head():
     out = python("examples/huggingface_head.py", "--updates", 20)
     text = "\n".join(topics[name] for name in sorted(topics)).encode()
     unigram = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
-    assert float(re.findall(r"([\d.]+) bits a byte", out)[-1]) < unigram
+    assert 0.8 * unigram < float(re.findall(r"([\d.]+) bits a byte", out)[-1]) < unigram
     assert "The statement " in out and "saved, loaded again: the same distribution" in out
 
 

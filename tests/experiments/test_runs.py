@@ -108,6 +108,7 @@ def test_tables_share_trainings(finished):
     """Table 1's lin is Table 3's; the unigram needs none. Figures are told on the screen."""
     folder, result = finished
     unigram, lin = records(folder, "table1")
+    assert unigram["made"]["argv"] == "bash scripts/table.sh table1 data/toy --rows unigram".split()
     assert unigram["run"]["row"] == "unigram" and unigram["curves"] == {} and unigram["metrics"][0]["value"] > 5
     assert lin == records(folder, "table3")[0]
     valid, test = lin["metrics"][:2]
@@ -165,7 +166,8 @@ def test_a_cluster_s_profile_and_a_home_that_cant_be_written(corpus, tmp_path):
     """Snakemake's own says where rows run, and it has a cache in the home, as a container's may be. In the default
     folders."""
     (tmp_path / "profile").mkdir()
-    (tmp_path / "profile" / "config.yaml").write_text("cores: 1\nset-resources:\n  run:\n    gpu: 1\n")
+    slurm = (ROOT / "configs" / "slurm" / "config.yaml").read_text()
+    (tmp_path / "profile" / "config.yaml").write_text(slurm.replace("executor: slurm\njobs: 20", "cores: 1"))
     here = ["--profile", "cpu", "--rows", "unigram", "--workflow-profile", tmp_path / "profile"]
     command = ["bash", ROOT / "scripts" / "table1.sh", corpus, *here]
     variables = {**environment(), "HOME": "/proc/nowhere"}

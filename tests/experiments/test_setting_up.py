@@ -74,9 +74,9 @@ def test_what_is_installed(called):
     assert installed(TORCH="torch==2") == (0, [each.replace("torch", "torch==2", 1) for each in usual])
     assert installed(PYTHON="{tmp}/3.13") == (0, ["-m venv .venv", *compiling])
     assert installed(PYTHON_BIN="{tmp}/3.12") == (0, [])
-    for arguments, variables, named in (([], {"PYTHON": "{tmp}/3.9"}, "3.9; 3.10 to 3.13"), (["3.12"], {}, "'3.12'")):
+    for arguments, variables, named in (([], {"PYTHON": "{tmp}/3.9"}, "Python 3.9"), (["3.12"], {}, "'3.12'")):
         code, said = installed(*arguments, **variables)
-        assert code == 2 and named in said.replace(" are", ";")
+        assert code == 2 and named in said
 
 
 @pytest.mark.parametrize("arguments, variables, asked", [
