@@ -17,7 +17,6 @@ LANGUAGES = ("de", "en")
 
 # What tokenizer.perl itself makes of these lines.
 TOKENS = [
-    ("en", "in the u.s.", "in the u.s ."),
     ("en", "in the U.S. and in St.", "in the U.S. and in St ."),
     ("en", "So am I.", "So am I ."),
     ("en", "x.y.z. 3rd. etc.", "x.y.z. 3rd. etc ."),
@@ -31,11 +30,9 @@ TOKENS = [
     ("en", "日本語 and 中国's 2,5 a,b,c", "日本語 and 中国 &apos;s 2,5 a , b , c"),
     ("en", "a\u00a0b\u2009c  d\x1ce \x02 '''", "a b c de &apos; &apos;&apos;"),
     ("en", "it’s “fine”. Why?..", "it ’ s “ fine ” . Why ? .."),
-    ("de", "drei aus 10.", "drei aus 10 ."),
     ("de", "Am 3. Oktober, z.B. um 10.30 Uhr.", "Am 3. Oktober , z.B. um 10.30 Uhr ."),
     ("de", "am 3. oktober 1990 war nr. 5 dran.", "am 3. oktober 1990 war nr . 5 dran ."),
     ("de", "Er sagte: „Geht's gut?“", "Er sagte : „ Geht &apos; s gut ? “"),
-    ("de", "Bücher, Hefte usw.", "Bücher , Hefte usw ."),
     ("de", "Prof. Dr. Müller, Hauptstr. 5, d.h. hier.", "Prof. Dr. Müller , Hauptstr . 5 , d.h. hier ."),
     ("de", "... und dann? Na ja...", "... und dann ? Na ja ..."),
     ("de", "50 % von 1.000.000 sind 500.000.", "50 % von 1.000.000 sind 500.000 ."),

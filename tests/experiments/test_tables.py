@@ -209,9 +209,6 @@ def test_searched_rows(corpus, tmp_path):
     assert run.options == {"kernels": "log", "kernel_params": "log.p=8", "lr": "1"}
     [run] = planned("learning_rate_table", corpus, "--rows", "abs-0.016", "--", "--lr", "1")  # it has one of its own
     assert run.options == {"kernels": "abs", "lr": "1"}
-    for own in ("seed", "save-dir", "user-dir", "kernels", "output-layer", "stock"):
-        with pytest.raises(SystemExit):
-            planned("table1", corpus, "--", f"--{own}", "1")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
