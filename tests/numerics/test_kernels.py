@@ -234,7 +234,6 @@ def test_parameters_of_a_component():
     ("log", "log.p", DIM, ["log.p", "KERNEL.NAME=VALUE"]),
     ("log", "log.p=two", DIM, ["log.p=two", "a number", "learned"]),
     ("log", "log.p=learned:x", DIM, ["log.p=learned:x", "a number"]),
-    ("log", "log.p=0", DIM, ["log.p=0", POSITIVE]),
     ("pow", "pow.p=nan", DIM, ["pow.p=nan", POSITIVE]),
     ("pol", "pol.p=1.5", DIM, ["pol.p=1.5", "integer >= 1"]),
     ("pol", "pol.p=learned", DIM, ["pol.p", "can't be learned", "integer >= 1"]),
@@ -247,7 +246,6 @@ def test_parameters_of_a_component():
     ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
     ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
     ("999xlin,2xlog", None, DIM, ["2xlog", "1 to 1000 in all"]),
-    ("99999999999xlin", None, DIM, ["99999999999", "1 to 1000 in all"]),
     ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
 ])  # fmt: skip
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):
