@@ -44,6 +44,7 @@ def corpus(lm_data, tmp_path_factory):
     """The same under a name of its own, for tables."""
     folder = tmp_path_factory.mktemp("experiments") / "toy"
     shutil.copytree(lm_data, folder / "data-bin")
+    (folder / "valid.parts").write_text("10\n30\n")
     return folder
 
 

@@ -23,7 +23,7 @@ def test_rule_examples(source, rule):
 
 
 @pytest.mark.parametrize(("source", "text", "words"), [
-    ("swb1", "[laughter-no[t]-] [laughter-[bocket/bucket]] so", "bucket so"),
+    ("swb1", "[laughter-wi]- [laughter-no[t]-] [laughter-[bocket/bucket]] so", "bucket so"),
     ("swb1", "I- i like them_1's IBMs [noise] PCs and NASA -[th]at", "i like them's i b m's p c's and nasa"),
     ("swb1", "UM-HUM [LAUGHTER-YEAH] WI[TH]- WITH TV", "um-hum yeah with t v"),
     ("swb1", "[laughter]yeah {yuppiedom's} <b_aside> come here <e_aside>", "yeah yuppiedom's come here"),
@@ -214,6 +214,8 @@ def test_conversations(monkeypatch, tmp_path):
     call(monkeypatch, swb, "--swb1", make_swb1(tmp_path / "swb1"), "--out", tmp_path / "b", "--valid-conversations", 2,
          "--test-conversations", 2)
     assert [lines_of(tmp_path / "b" / f"{split}.parts") for split in common.SPLITS] == [["2"] * 2] * 3
+    others = ("--swb1", tmp_path / "swb1", "--valid-conversations", 1, "--test-conversations", 3)  # of the same files
+    assert "exists" in error_of(monkeypatch, swb, *others, "--out", tmp_path / "b")
     limits = []  # of the vocabulary
     monkeypatch.setattr(swb, "prepare", lambda args, *_: limits.extend((args.vocab_size, args.min_count)))
     call(monkeypatch, swb, "--swda", tmp_path / "swda", "--out", tmp_path / "c")

@@ -15,6 +15,8 @@ from fairseq_commands import USER_DIR
 from forked_python import forked_python
 from matplotlib import pyplot
 
+import fairseq_kernels
+
 ROOT = USER_DIR.parent
 
 
@@ -44,9 +46,15 @@ def test_the_text_of_pytorch_loop():
     train, valid, counts = loop["read_text"]()
     assert counts.tolist() == torch.bincount(train).tolist() and 0.03 < len(valid) / len(train) < 0.07
     assert str(valid[:50].tolist())[1:-1] not in str(train.tolist())
+    model = loop["LanguageModel"](500, 16, "lin")
+    assert model.output.weight is model.embedding.weight and model.embedding.weight.std() < 0.5  # as an output layer
 
 
-def test_own_kernel():
+def test_own_kernel(monkeypatch):
+    monkeypatch.setattr("fairseq_kernels.kernels.base.KERNELS", dict(fairseq_kernels.KERNELS))
+    scores = runpy.run_path(str(ROOT / "examples" / "own_kernel.py"))["Cosine"](4, kappa=2.0)
+    words, contexts = torch.randn(5, 4), torch.randn(3, 4)
+    torch.testing.assert_close(scores(words, contexts), 2 * torch.cosine_similarity(contexts[:, None], words, dim=-1))
     out = python("examples/own_kernel.py")
     losses = [float(loss) for loss in re.findall(r"update \d+: loss ([\d.]+)", out)]
     assert "their gradients agree" in out and losses[-1] < losses[0] / 4

@@ -16,6 +16,7 @@ from fairseq_kernels.analysis.plotting import file_pyplot
 from fairseq_kernels.experiments import grid, report, tables
 from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.report import html, load_chapters, markdown, put_into
+from fairseq_kernels.experiments.report import main as report_main
 from fairseq_kernels.experiments.results import frame
 
 TABLE = """
@@ -208,6 +209,20 @@ def test_page_stands_alone():
         assert not {"src", "srcset", "action", "data"} & set(element.attrib)
         assert element.get("href", "#").lstrip("#") in ("", *ids)
     assert html(chapters) == html(load_chapters(tables.ROOT / "results"))
+
+
+@pytest.mark.parametrize("option", [["--publish"], []])
+def test_what_is_published(option, results, tmp_path, monkeypatch):
+    """--publish takes the repository's results/, no option a user's."""
+    results([record("lin", ppl=70.04)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    place = tables.ROOT / "results" if option else tables.RESULTS
+    place.mkdir(parents=True)
+    (tmp_path / "toy.json").rename(place / "toy.json")
+    monkeypatch.setattr("sys.argv", ["report", *option])
+    report_main()
+    assert "70.04" in (place / "report.md").read_text()
 
 
 def test_escaping(results):

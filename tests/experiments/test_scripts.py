@@ -26,6 +26,7 @@ def test_help_needs_no_setting_up(name):
     assert code == 0 and "bash scripts/" in out and "PYTHON_BIN" not in err
     assert not any(line.startswith("#") for line in out.splitlines())
     assert name not in names() or load_table(name).title in out
+    assert script(name, "-h", PYTHON_BIN="/nonexistent") == (code, out, err)
 
 
 @pytest.mark.parametrize("kind", ["lm", "mt"])

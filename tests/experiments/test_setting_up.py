@@ -20,6 +20,7 @@ case "$*" in
     *version_info*) echo {version} ;;
     "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
     "-m pip install"*) [ -z "${{FAIL:-}}" ] || {{ echo no network; exit 1; }} ;;
+    *fairseq_cli.train*) [ -z "${{BROKEN:-}}" ] || exit 1 ;;
     *reduce*) exec {python} "$@" ;;
     *prepare_swb*) mkdir -p quickstart/lm
         echo '{{"result": {{"splits": {{"valid": {{"perplexity": 333.25}}, "test": {{"perplexity": 345.67}}}}}}}}' \\
@@ -69,6 +70,7 @@ def test_what_is_installed(called):
     compiling = ["torch cython numpy setuptools<82 wheel", "--no-build-isolation torch -e .[recipes,test]"]
     uname = subprocess.check_output(["uname", "-sm"], text=True)
     usual = ["torch -e .[recipes,test]"] if uname == "Linux x86_64\n" else compiling
+    assert "can't be imported" in installed(PYTHON="{tmp}/3.12", BROKEN="1")[1]
     assert installed(PYTHON="{tmp}/3.12") == (0, usual)
     assert installed() == installed(PYTHON="{tmp}/3.12") == (0, [])
     assert installed(TORCH="torch==2") == (0, [each.replace("torch", "torch==2", 1) for each in usual])

@@ -324,9 +324,6 @@ def test_small_arguments_of_log_keep_their_digits():
     torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
 
 
-# the registry
-
-
 def test_register_kernel(monkeypatch):
     monkeypatch.setattr("fairseq_kernels.kernels.base.KERNELS", registry := dict(KERNELS))
 

@@ -42,9 +42,6 @@ def test_defaults(name):
     assert {x: float(learned.value(x)) for x in wanted} == pytest.approx(starts)
 
 
-# values and gradients
-
-
 @pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
 def test_value_is_the_direct_formula_s(name, params):
     """S without Eq. 13's detour, to float64's rounding."""
@@ -73,8 +70,6 @@ def test_gaussian_mixture_leaves_a_remainder_of_the_dimensions_unused():
     weight, contexts = vectors(dim=7, seed=9)
     torch.testing.assert_close(whole(weight, contexts), part(weight[:, :6], contexts[:, :6]))
 
-
-# extreme inputs
 
 NORMS = (0.0, 1e-4, 1e-2, 1.0, 30.0, 1e3)  # 0: the padding row of a shared embedding
 
@@ -195,9 +190,6 @@ def test_learned_hyperparameters_are_parameters(name, params):
         value = float(kernel.value(hyper.name))
         assert hyper.domain == "real" or value > 0
         assert hyper.domain != "unit" or value < 1
-
-
-# what users write
 
 
 def test_parameters_of_a_component():

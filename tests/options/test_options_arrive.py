@@ -39,9 +39,6 @@ def layer(dictionary, where=None, **options):
     return build_output_layer(cfg, where or task(dictionary), dictionary, 8)
 
 
-# the output layer
-
-
 def test_memory_and_epsilon(dictionary):
     assert layer(dictionary, output_layer="spherical", epsilon=0.5).epsilon == 0.5
     assert layer(dictionary, output_layer="spherical").epsilon == 0.0198  # the paper's
@@ -109,9 +106,6 @@ def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
     torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
 
 
-# the language model
-
-
 def model(dictionary, **options):
     sizes = {f"decoder_{size}": 16 for size in ("embed_dim", "hidden_size", "out_embed_dim")}
     cfg = KernelLSTMLanguageModelConfig(**{**sizes, "max_target_positions": None, **options})
@@ -152,9 +146,6 @@ def test_sizes(dictionary):
     assert model(dictionary, decoder_hidden_size=None).decoder.lstm.hidden_size == 16  # the embeddings'
     assert model(dictionary, max_target_positions=77).decoder.max_target_positions == 77
     assert model(dictionary).decoder.max_target_positions == 100_000  # in effect any number
-
-
-# architectures
 
 
 def sizes(arch, *names, **given):

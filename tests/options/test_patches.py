@@ -70,8 +70,6 @@ def test_a_training_of_five_sentences(tmp_path):
     assert logged(result, "train")[-1]["num_updates"] == 3
 
 
-# published checkpoints
-
 PUBLISHED = {
     "settings and model": lambda whole: {"cfg": whole["cfg"], "model": whole["model"]},
     "no place in the data": lambda whole: {**whole, "last_optimizer_state": None,

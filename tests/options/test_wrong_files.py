@@ -98,9 +98,6 @@ def test_what_checkpoints_may_hold(state, tmp_path):
         assert content["extra_state"]["counts of --eval-bleu"].tolist() == [0, 1, 2, 3]
 
 
-# data-bins
-
-
 def put(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
