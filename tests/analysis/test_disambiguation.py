@@ -12,6 +12,7 @@ from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.analysis import disambiguation as module
 from fairseq_kernels.analysis.reading import Reading, read
 
+
 def test_greedy_rule():
     torch.manual_seed(2)
     weight, candidates = torch.randn(40, 5), torch.randperm(40)[:30]
