@@ -34,6 +34,7 @@ def test_tables(name):
         options = row.settings()
         if "kernels" in options:
             build_kernels(parse_kernels(options["kernels"]), 8, options.get("kernel_params", ""))
+        assert ("latent" in row.name) == ("latent_projection" in options) or "linear" in row.name
         if found := re.match(r"(.+),start=(.+),rate=(.+?)(,no-clip)?$", row.name):  # the kernel's scale is the rate
             scale = float((options.get("kernel_params") or "=1").partition("=")[2])
             assert scale == float(found[3]) and float(found[2]) == scale * float(options.get("output_init", 1))

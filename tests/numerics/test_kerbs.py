@@ -232,6 +232,7 @@ def test_each_move_has_noise_of_its_own():
             layer.weight.copy_(torch.arange(4.0).expand(12, 4))
         moves = layer.allocation.reallocate(layer, update)
         noises.append([layer.weight[sense] - torch.arange(4.0) for sense, _, _ in moves])
+        assert layer.allocation.moves == len(moves) == 2
     (first, second), again, (later, _) = noises
     assert not torch.allclose(first, second) and not torch.allclose(first, later)
     assert torch.equal(first, again[0]) and torch.equal(second, again[1])

@@ -44,7 +44,7 @@ def any_layer(draw):
 def check(layer, features, target, reduction, smoothing, weighted, ignored):
     """Loss, metrics, gradients and those of a second backward, against the plain formula's."""
     features = features.detach().requires_grad_()
-    weight = torch.rand(len(target), dtype=torch.float64).add(0.1).requires_grad_() if weighted else None
+    weight = torch.rand(len(target), dtype=torch.float64).mul(2).clamp(0.1, 1).requires_grad_() if weighted else None
     counted = target != ignored
     plain = torch.zeros(len(target), dtype=torch.float64)
     plain = plain.masked_scatter(counted, reference.losses(layer, features[counted], target[counted], smoothing))
@@ -93,9 +93,9 @@ def test_nll_is_the_plain_formula(case, reduction, smoothing, weighted, ignored)
 def test_each_kernel_s_forward_and_nll(kernels, params):
     """Smoothed and not, log-probabilities with gradients."""
     torch.manual_seed(0)
-    layer = randomised(GeneralizedSoftmax(6, 9, kernels, kernel_params=params))
     features, target = tokens()
-    for smoothing in (0.0, 0.1):
+    for smoothing, projection in ((0.1, "linear"), (0.1, "tanh"), (0.1, None), (0.0, None)):
+        layer = randomised(GeneralizedSoftmax(6, 9, kernels, kernel_params=params, latent_projection=projection))
         check(layer, features, target, "sum", smoothing, False, -100)
     log_p, plain = layer(features), reference.log_probabilities(layer, features)
     torch.testing.assert_close(log_p, plain, rtol=1e-9, atol=1e-9)

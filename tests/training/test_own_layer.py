@@ -8,12 +8,12 @@ OWN = ("--user-dir", USER_DIR.parent / "examples" / "own_layer")
 
 
 def test_it_trains_with_its_own_option_and_is_evaluated(lm_data, tmp_path):
-    own = (*OWN, "--output-layer", "temperature")
-    result = fairseq(*lm_training(lm_data, tmp_path, *own, "--coldest", 0.5, criterion="output_layer_loss"))
+    own = (*OWN, "--output-layer", "temperature", "--coldest", 0.5, "--output-bias", "false")
+    result = fairseq(*lm_training(lm_data, tmp_path, *own, criterion="output_layer_loss"))
     losses = [record["loss"] for record in logged(result, "train_inner")]
     assert losses[-1] < losses[0]
     saved = load(tmp_path / "checkpoint_last.pt")
-    assert saved["cfg"]["model"]["coldest"] == 0.5
+    assert saved["cfg"]["model"]["coldest"] == 0.5 and "decoder.output_projection.bias" not in saved["model"]
     assert saved["model"]["decoder.output_projection.direction"].abs().max() > 0  # tau has learned
     task = ("eval_lm", lm_data, *LM_TASK, *OWN, *ALL_SENTENCES, "--path", tmp_path / "checkpoint_last.pt")
     scored = fairseq(*task, "--gen-subset", "valid")
