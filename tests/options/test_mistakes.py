@@ -257,6 +257,7 @@ def test_the_module(tmp_path):
     assert first == "lin log pow pol rbf ssg mog hpb wav sig abs".split()  # in the order of the paper's Table 1
     for name in ("log.p=2", "kernel_lstm_lm_swb", "kernel_transformer_iwslt_de_en", "kernel_mixture_cross_entropy"):
         assert name in listed.split()
+    assert listed.split()[-2:] == ["optimizers", "fused_adamw"]
     assert fairseq("kernels", "--criterion", "taylor").out == f"{LAYERS['taylor'].criterion}\n"
     package = shutil.copytree(USER_DIR, tmp_path / USER_DIR.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(USER_DIR.parent / "configs", package / "configs")  # as an installed wheel has them
