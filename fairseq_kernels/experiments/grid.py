@@ -33,8 +33,8 @@ def add_best(runs: Sequence[Run], path: Path) -> None:
         entry = {"kernel_params": run["settings"]["kernel_params"], "origin": origin}
         name = f"{corpus.name}/{run['profile']}/{run['settings']['kernels']}"
         write_text(path, HEAD + yaml.safe_dump({**load_searched(path), name: entry}, width=110, allow_unicode=True))
-        best_params = f"{entry['kernel_params']} is the best on the development set"
-        print(f"{name}: {best_params}; to use it in a table, give --searched {path}")
+        best = f"{name}: {entry['kernel_params']} is the best on the development set"
+        print(f"{best}; to use it in a table, give --searched {path}")
 
 
 def load_searched(path: Path) -> Dict[str, Dict]:

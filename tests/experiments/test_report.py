@@ -16,7 +16,6 @@ from fairseq_kernels.analysis.plotting import file_pyplot
 from fairseq_kernels.experiments import grid, report, tables
 from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.report import html, load_chapters, markdown, put_into
-from fairseq_kernels.experiments.report import main as report_main
 from fairseq_kernels.experiments.results import frame
 
 TABLE = """
@@ -211,20 +210,6 @@ def test_page_stands_alone():
     assert html(chapters) == html(load_chapters(tables.ROOT / "results"))
 
 
-@pytest.mark.parametrize("option", [["--publish"], []])
-def test_what_is_published(option, results, tmp_path, monkeypatch):
-    """--publish takes the repository's results/, no option a user's."""
-    results([record("lin", ppl=70.04)])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "ROOT", tmp_path)
-    place = tables.ROOT / "results" if option else tables.RESULTS
-    place.mkdir(parents=True)
-    (tmp_path / "toy.json").rename(place / "toy.json")
-    monkeypatch.setattr("sys.argv", ["report", *option])
-    report_main()
-    assert "70.04" in (place / "report.md").read_text()
-
-
 def test_escaping(results):
     bad = '<b>a|b*"&$x_1$&lt;~c~'
     shared = {"corpus": "<i>corpus", "profile": '<u>"p"', "settings": {"<script>": "|"}}
@@ -248,15 +233,25 @@ def test_put_into(results):
         assert put_into(text, both[:1]) == text
 
 
-def test_program(monkeypatch, results, tmp_path):
+@pytest.mark.parametrize("option, folder", [
+    (["--results", "elsewhere"], "elsewhere"), (["--publish"], "results"), ([], tables.RESULTS),
+])  # fmt: skip
+def test_program(option, folder, monkeypatch, results, tmp_path):
+    """It reads and writes the folder that is given, with --publish the repository's results/, else a user's."""
     results([record("lin", ppl=60.0)])
     chapters = results([record("log", ppl=99.0)], name="other")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    place = tmp_path / folder
+    place.mkdir(parents=True)
+    for path in tmp_path.glob("*.json"):
+        path.rename(place / path.name)
     document = tmp_path / "results.md"
     document.write_text("<!-- toy -->\n<!-- /toy -->\n")
-    monkeypatch.setattr(sys, "argv", ["report.sh", "--results", str(tmp_path), "--into", str(document)])
+    monkeypatch.setattr(sys, "argv", ["report.sh", *option, "--into", str(document)])
     report.main()
-    assert (tmp_path / "report.md").read_text() == markdown(chapters)
-    assert (tmp_path / "report.html").read_text() == html(chapters)
+    assert (place / "report.md").read_text() == markdown(chapters)
+    assert (place / "report.html").read_text() == html(chapters)
     assert document.read_text() == put_into("<!-- toy -->\n<!-- /toy -->\n", chapters)
 
 
