@@ -287,7 +287,7 @@ def training(args: Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         texts = [args.data] if args.data else [random_text(folder, words, BATCHES * tokens) for words in args.words]
         for data, scoring, name in itertools.product(texts, [False, True][: args.scoring + 1], args.rows):
-            row = {"group": f"{args.data or Path(data).name}{', scoring' * scoring}", "name": name, "tokens": tokens}
+            row = {"group": f"{Path(data).name}{', scoring' * scoring}", "name": name, "tokens": tokens}
             rows.append((row, partial(model_step, list(map(str, [data, *common, *flags(name)])), scoring)))
         compare(rows, args)
 
@@ -330,7 +330,7 @@ def decoding_step(kernels: str, args: Namespace) -> Step:
 
 
 def decoding(args: Namespace) -> None:
-    row = {"group": args.data, "tokens": args.sentences * args.length}
+    row = {"group": Path(args.data).name, "tokens": args.sentences * args.length}
     compare([({**row, "name": kernels}, partial(decoding_step, kernels, args)) for kernels in args.kernels], args)
 
 
