@@ -1,7 +1,6 @@
 """The report's plot: what rows gain over plain lin, as SVG."""
 
 import io
-import math
 
 import numpy
 import pandas
@@ -11,13 +10,13 @@ from .results import paper_figures
 from .tables import load_table
 
 SIZES = {"cpu": "2 × 128", "medium": "2 × 256", "paper": "2 × 512"}  # of language models, by profile
-ALL_TALK = 24.6  # millions of words of the training text of the corpus "talk"
+ALL_TALK = 24.6  # millions of words of the training text of the corpus "talk", as many as the paper has
 STYLE = {"svg.hashsalt": "", "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
 
 
 def gains(compared: pandas.DataFrame) -> str:
-    """Gains over lin on corpora named ``talk``, or ``talk-5M``, by words of training text, the paper's beside them; or,
-    where only one amount was tried, those of the table convergence by the model's size; "" where neither was tried.
+    """Gains over lin on corpora named ``talk``, or ``talk-5M``, by words of training text, beside those of the paper's
+    mixtures. Where only one amount was tried: those of the table convergence by the model's size. Else "".
 
     Args:
         compared: differences of all tables, with the table's name in ``table``.
@@ -29,22 +28,21 @@ def gains(compared: pandas.DataFrame) -> str:
     rows.loc[rows.corpus == "talk", "words"] = ALL_TALK
     by_text = rows[(rows.profile == "medium") & rows.words.notna()]
     if by_text.words.nunique() > 1:
-        papers = pandas.concat([paper_figures(load_table(name), "ppl") for name in ("table1", "table3")])
-        paper = papers[~papers.index.duplicated()].rename({"mos": "9xlin"})
-        rows = by_text.assign(place=by_text.words)
-        return plot(rows, "words of training text", "{:g} M", 100 * (paper / paper["lin"] - 1))
+        paper = paper_figures(load_table("table3"), "ppl")
+        paper = 100 * (paper.drop("lin") / paper["lin"] - 1)
+        return plot(by_text.assign(place=by_text.words), "words of training text", "{:g} M", paper)
     rows = rows[(rows.table == "convergence") & rows.units.notna()]
     rows = rows[rows.groupby("name").units.transform("nunique") > 1].assign(place=rows.units)
     return plot(rows, "LSTM: layers × units", "2 × {:g}", pandas.Series(dtype=float)) if len(rows) else ""
 
 
 def plot(rows: pandas.DataFrame, xlabel: str, place: str, paper: pandas.Series) -> str:
-    """A line a row, with intervals; a diamond for the paper's difference.
+    """A line a row, with intervals; a diamond for each of the paper's differences.
 
     Args:
         rows: ``name``, ``place`` on a logarithmic axis, ``difference``, ``low`` and ``high`` in percent.
         place: the form of a place's label.
-        paper: differences by name.
+        paper: differences in percent, drawn beside all of ``talk``.
     """
     pyplot, out = file_pyplot(), io.StringIO()
     with pyplot.rc_context(STYLE):
@@ -54,13 +52,14 @@ def plot(rows: pandas.DataFrame, xlabel: str, place: str, paper: pandas.Series) 
             x = those.place * (1.02**count)  # so that intervals don't hide each other
             ends = numpy.nan_to_num([those.difference - those.low, those.high - those.difference])
             axis.errorbar(x, those.difference, yerr=ends, fmt="o-", color=f"C{count}", markersize=4, label=name)
-            theirs = paper.get(name.removesuffix("-tuned"), math.nan)
-            axis.plot(x.iloc[-1:], [theirs], "D", color=f"C{count}", fillstyle="none")
-        places = sorted(rows.place.unique())
+        if len(paper):
+            label = "Gao et al.'s mixtures,\n25 M other words"
+            axis.plot([ALL_TALK] * len(paper), paper, "D", color="grey", fillstyle="none", markersize=4, label=label)
+        places = sorted({*rows.place, *([ALL_TALK] if len(paper) else [])})
         axis.set_xscale("log")
         axis.set_xticks(places, map(place.format, places))
         axis.minorticks_off()
-        axis.set(xlabel=xlabel, ylabel="perplexity over plain lin's, %")
+        axis.set(xlabel=xlabel, ylabel="difference from plain lin's perplexity, %")
         figure.legend(loc="outside right center")
         figure.savefig(out, format="svg", metadata={"Date": None})  # the same each time
         pyplot.close(figure)
