@@ -89,7 +89,7 @@ def checked(checkpoint: Path, read: Callable[[], Dict]) -> Dict:
 
 
 def check_sums(checkpoint: Path) -> None:
-    """torch doesn't look at the sums in its files: a changed byte would be another weight.
+    """Checks the file's CRCs, which torch doesn't: a changed byte would change a weight.
 
     Raises:
         ValueError: one is wrong; and what zipfile raises for a damaged file.
@@ -101,10 +101,10 @@ def check_sums(checkpoint: Path) -> None:
 
 
 def check_parts(content: Dict) -> None:
-    """
+    """Checks for parameters and settings, which are all that published checkpoints have.
+
     Raises:
-        LookupError, TypeError, AttributeError: it isn't made as fairseq's checkpoints are; published ones have
-            settings and parameters alone.
+        LookupError, TypeError, AttributeError: they are missing or malformed.
     """
     if not all(isinstance(value, Tensor) for value in content["model"].values()):
         raise TypeError("no parameters")
@@ -160,7 +160,7 @@ def write(path: str, fill) -> None:
         cause = error.__context__ or error  # torch hides a full disk, or Ctrl-C, behind a RuntimeError
         if isinstance(cause, KeyboardInterrupt):
             raise cause from None
-        further = "make room, and the same command goes on from the last checkpoint"
+        further = "make room or allow writing there, then give the same command"
         raise mistake(f"{path} can't be written ({cause}); {further}") from error
     finally:
         Path(part).unlink(missing_ok=True)

@@ -123,7 +123,7 @@ class CommandParser(ArgumentParser):
         try:
             yield
         except OSError as error:
-            self.error(f"{option} {path}: {error.strerror}; give one in a folder that you may write to")
+            self.error(f"{option} {path}: {error.strerror}; give a path in a writable folder")
 
     def error(self, message: str) -> NoReturn:
         required = message.partition("arguments are required: ")[2].split(", ")

@@ -1,4 +1,4 @@
-"""Gives a checkpoint of fairseq's the words of another dictionary, with which --finetune-from-model goes on.
+"""Converts a fairseq checkpoint to another dictionary, for training on with --finetune-from-model.
 
 python -m fairseq_kernels.extend_vocabulary CHECKPOINT OLD_DICT NEW_DICT OUT [--vectors FILE]
 """
@@ -32,7 +32,7 @@ def extended(
     if "decoder.output_projection.sense_word" in state:
         raise mistake("the vocabulary of --output-layer kerbs, which has several vectors a word, can't be extended")
     if len(old) != len(state[INPUT]):
-        raise mistake(f"the old dictionary has {len(old):,} words, the checkpoint {len(state[INPUT]):,}")
+        raise mistake(f"OLD_DICT has {len(old):,} words, the checkpoint {len(state[INPUT]):,}; give its own")
     rows = torch.tensor([old.indices.get(word, -1) for word in new.symbols])
     state = dict(state)
     for name, tensor in list(state.items()):

@@ -5,9 +5,9 @@
     model.save_pretrained(folder)
     model = from_pretrained(folder)
 
-The model's forward stays the host's, with one difference: in training with labels the loss comes from the head's
-``nll`` and ``logits`` are None, so that no tensor of tokens x words is made. ``skip_logits=False`` makes them all the
-same, ``skip_logits=True`` leaves them out in evaluation, too. Logits are normalised log-probabilities.
+The model keeps its forward, with one difference: in training with labels the loss comes from the head's ``nll`` and
+``logits`` are None, so that no tensor of tokens x words is made. ``skip_logits=False`` computes them anyway,
+``skip_logits=True`` omits them in evaluation, too. Logits are normalised log-probabilities.
 """
 
 import functools
@@ -34,8 +34,8 @@ REQUEST: ContextVar[Optional[LossRequest]] = ContextVar("REQUEST", default=None)
 
 
 class KernelHead(GeneralizedSoftmax):
-    """A model's ``lm_head``. While its model asks for the loss, it returns that, a scalar, in the place of (B, T, V)
-    log-probabilities: what wraps the head (PEFT, FSDP2) sees an ordinary call."""
+    """A model's ``lm_head``. When its model requests the loss, it returns this scalar instead of (B, T, V)
+    log-probabilities, so that wrappers of the head (PEFT, FSDP2) see an ordinary call."""
 
     def forward(self, features: Tensor) -> Tensor:
         request = REQUEST.get()
@@ -52,7 +52,7 @@ def replace_head(model: PreTrainedModel, kernels="lin", **options) -> PreTrained
     embeddings, if it was) and bias.
 
     Args:
-        kernels: as of :class:`GeneralizedSoftmax`, like the ``options``; ``config.kernel_head`` keeps them.
+        kernels: as in :class:`GeneralizedSoftmax`, like the ``options``; ``config.kernel_head`` keeps them.
 
     Returns:
         The same model, now of the class :func:`with_kernel_head` of its own.

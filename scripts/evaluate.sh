@@ -4,7 +4,7 @@
 #   bash scripts/evaluate_lm.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-eval-lm options]
 #   bash scripts/evaluate_mt.sh DATA CHECKPOINT [--gen-subset valid] [fairseq-generate options]
 #
-# DATA is the folder that a data-prep script made, or its data-bin, of translation beside its {valid,test}.ref.LANG.
+# DATA is the folder that a data-prep script made, or its data-bin. Translation needs {valid,test}.ref.LANG beside data-bin.
 #
 # A language model: perplexity by fairseq-eval-lm, </s> and <unk> counted, in blocks of 35 words at most, as the profiles
 # train: shorter ones where the model was trained with fewer --tokens-per-sample, not longer ones. What fairseq says goes to
@@ -12,7 +12,7 @@
 #
 # Translation: two BLEU scores of one decoding by fairseq-generate, fairseq's tokenised BLEU4, comparable with the paper's,
 # and detokenised sacreBLEU, which ignores case, as its signature says (case:lc): IWSLT'14 and Multi30k are prepared in
-# lower case. The decoding, and what fairseq says, goes to CHECKPOINT.SUBSET.gen.
+# lower case. The decoding goes to CHECKPOINT.SUBSET.gen, fairseq's log to .log.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "${@:2}"

@@ -5,16 +5,16 @@
 #   bash scripts/table.sh NAME DATA... [options] [-- options of fairseq-train for every row]
 #
 # DATA are folders that data-prep scripts made: text of one language gives perplexity, parallel text BLEU.
-# table4 and linear_weight measure the models of table3, how surely they choose among close words and where the weight of
-# their linear components goes, and train what is missing of them.
+# table4 (choice among close words) and linear_weight (weight of the linear components) measure the models of table3 and
+# train those that are missing.
 #
 #   --profile NAME    sizes and schedule, of configs/{lm,mt}/NAME.yaml; default: paper with a GPU, else cpu
 #   --rows ROW...     some rows; default: all
 #   --seeds N...      default: 1
-#   --jobs N          trainings at a time; default: one a core, or one on GPUs, which fairseq shares it out among
+#   --jobs N          trainings at a time; default: one for each core; with GPUs one, which uses them all
 #   --save-dir DIR    of the runs; default: checkpoints/tables
 #   --results DIR     of the records, TABLE.json; default: checkpoints/results; scripts/report.sh shows them
-#   --publish         puts the records into this repository's results/, in the place of those published there
+#   --publish         puts the records into this repository's results/, replacing those of the same runs
 #   --searched FILE   what searches have found; default: configs/searched.yaml
 #   --simlex FILE     SimLex-999.txt, to score language models' embeddings by
 #   --user-dir FOLDER a Python package that imports fairseq_kernels.fairseq_plugin, with kernels of your own

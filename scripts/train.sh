@@ -21,8 +21,8 @@
 #                     whole checkpoint
 #
 # On a GPU add --fp16 or --amp for translation. All other options go to fairseq-train, after those of the profile, and win
-# over them. Another --lr-scheduler comes without the profile's settings of its own: give its warm-up, too. Another --arch
-# has its own sizes, as kernel_transformer_lm or kernel_transformer_small.
+# over them. Another --lr-scheduler drops the profile's scheduler settings: give its warm-up, too. Another --arch, such as
+# kernel_transformer_lm or kernel_transformer_small, has its own sizes.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 help_asked "${@:2}"

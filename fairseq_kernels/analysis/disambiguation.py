@@ -61,8 +61,8 @@ def clusters(weight: Tensor, candidates: Tensor, size: int, number: int) -> Tens
 
 
 def shuffled(words: Tensor, counts: Tensor, seed: int) -> Tensor:
-    """Clusters (number, size) of the same words, each in the place of one of about its frequency: of the words by
-    their counts (V,), every ``NEIGHBOURS`` neighbours change places among themselves."""
+    """Clusters (number, size) of the same words, each replaced by one of similar frequency: the words, sorted by
+    their counts (V,), are permuted within blocks of ``NEIGHBOURS``."""
     by_count = words.flatten()[counts[words.flatten()].argsort(descending=True, stable=True)]
     generator = torch.Generator().manual_seed(seed)
     parts = [part[torch.randperm(len(part), generator=generator)] for part in by_count.split(NEIGHBOURS)]

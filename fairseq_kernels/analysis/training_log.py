@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # what a cut line has of one is none
+NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # a cut-off exponent doesn't match
 KINDS = re.compile(r" \| INFO \| (train_inner|train|valid) \| (.*)")
 
 

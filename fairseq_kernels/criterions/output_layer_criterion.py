@@ -33,7 +33,7 @@ class OutputLayerCriterionConfig(FairseqDataclass):
 
 
 class OutputLayerCriterion(FairseqCriterion):
-    """The loss of a model's output layer, in nats (the trainer divides by the tokens).
+    """The output layer's loss, in nats (the trainer divides by the sample size).
 
     Logs fairseq's loss and perplexity, the means over tokens of what the layer observes (``OutputLayer.observe``), and
     in validation, if asked for or of the spherical family, ``top10_error``: the share of tokens whose target is not
@@ -59,7 +59,7 @@ class OutputLayerCriterion(FairseqCriterion):
                 "log-probability, which a spherical loss never computes; leave it out"
             )
         if pi_variance_weight and name not in ("kernels", None):
-            raise mistake(f"--pi-variance-weight has no meaning: --output-layer {name} has no mixture weights")
+            raise mistake(f"--output-layer {name} has no mixture weights; leave out --pi-variance-weight")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
         self.pi_variance_weight, self.top10 = pi_variance_weight, report_top10_error or spherical
 

@@ -96,7 +96,7 @@ def spread_of_seeds(figures: pandas.DataFrame) -> Dict[Tuple, statistics.Spread]
 
 
 def baselines(table: Table, names: Iterable[str]) -> List[str]:
-    """The rows that those of these names are compared with: plain lin or its like, and the table's reference."""
+    """The baselines among these rows: plain lin or its equivalent, and the table's reference."""
     names = list(names)
     candidates = (*BASELINES, table.rows[0].name) if table.split == "test" else ()
     plain = next((name for name in candidates if name in names), "")

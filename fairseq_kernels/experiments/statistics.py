@@ -16,7 +16,7 @@ from scipy import stats
 CONFIDENCE = 0.95
 SAMPLES = 1000  # of the bootstrap
 PARTS = 10  # of a text at least for a bootstrap
-FEW = 6  # degrees of freedom below which a size takes the deviation of all sizes of its corpus
+FEW = 6  # degrees of freedom below which a size takes the deviation of all sizes and corpora
 
 
 class Spread(NamedTuple):
@@ -57,7 +57,7 @@ def spread(values: pandas.DataFrame) -> Spread:
 
 
 def pooled(values: pandas.DataFrame) -> Dict[str, Spread]:
-    """:func:`spread` of each ``size``, in all sizes together where one has ``FEW`` degrees of freedom or less."""
+    """:func:`spread` of each ``size``; of all sizes together where one has under ``FEW`` degrees of freedom."""
     every = spread(values)
     own = {size: spread(trainings) for size, trainings in values.groupby("size")}
     return {size: each if each.freedom >= FEW else every for size, each in own.items()}

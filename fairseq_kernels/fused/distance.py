@@ -55,8 +55,8 @@ def coincident(distance: Tensor) -> Optional[Tensor]:
 
 
 def bounded_exponent(exponent: Tensor) -> Tensor:
-    """x in place, such that 2^x is at least 1e-19 (float32): with a smaller one products are denormal, and slow. What
-    stands for 0 times a larger D would be large."""
+    """Clamps x in place so that 2^x >= 1e-19 (float32): smaller ones make denormal products, which are slow. Gradients
+    take D from the clamped x, too: an unbounded D times 1e-19 could be large."""
     return exponent.clamp_min_(math.log2(torch.finfo(exponent.dtype).tiny) / 2)
 
 

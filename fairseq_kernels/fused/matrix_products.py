@@ -4,9 +4,9 @@ float32 on AMD processors with AVX-512 goes through oneDNN, which is faster ther
 a gradient without a pass of its own. ``FAIRSEQ_KERNELS_ONEDNN=0`` turns that off, ``1`` on for other processors.
 
 Words in half precision are multiplied in it, the products accumulated and returned in float32. torch's bfloat16
-products on the CPU are rounded to bfloat16: gradients can bear that, the scores are multiplied in float32. What meets
-them is multiplied by a power of two before it is rounded, the results divided by it: the gradient of a softmax over
-30,000 words, rounded to float16 as it is, errs by 2.3 % and loses 0.6 % to zero.
+products on the CPU are rounded to bfloat16: gradients can bear that, the scores are multiplied in float32. For
+float16 the other factor is multiplied by a power of two before it is rounded, and the result divided by it: a softmax's
+gradient over 30,000 words, rounded to float16 unscaled, errs by 2.3 % and loses 0.6 % to zero.
 """
 
 import contextlib

@@ -87,7 +87,7 @@ class MixtureNLL(Function):
         metrics.update(nll=losses.nll.detach(), log_partition=losses.log_partition)
         if losses.correct is not None:
             metrics["correct"] = losses.correct
-        # without the loss itself, which would hold this context that holds it
+        # without the loss, which would form a reference cycle with ctx
         ctx.grad_scores, ctx.factors, ctx.grad_log_pi = losses.grad_scores, losses.factors, losses.grad_log_pi
         ctx.grad_bias, ctx.token_factors = grad_bias, [s.token_factor for s in scores]
         return losses.loss

@@ -15,7 +15,7 @@ WIDE = 3 / 4  # of the coordinates: then the zeros cost less than a product of i
 
 
 class Workspace:
-    """Buffers that all chunks share: memory that is taken and given back leaves holes."""
+    """Buffers that all chunks share: repeated allocation fragments memory."""
 
     def __init__(self):
         self.buffers: Dict[Hashable, Tensor] = {}

@@ -53,7 +53,7 @@ SMALLEST, LARGEST = 1e-12, 1e10  # beyond them float32 keeps no digit of some sc
 MOST_OF_1 = 0.9999995  # no value learned of "unit" gets beyond it
 DOMAINS: Dict[str, Domain] = {
     "real": Domain("a finite number, at most 1e10 in size", lambda x: abs(x) <= LARGEST, from_real=lambda t: t * 1.0),
-    # learned as logarithm and logit, so that a step of the optimiser is relative and never leaves the domain
+    # learned as logarithm and logit, so that a step of the optimizer is relative and never leaves the domain
     "positive": Domain("a number from 1e-12 to 1e10", lambda x: SMALLEST <= x <= LARGEST, math.log, torch.exp),
     "unit": Domain(
         "a number between 0 and 1, at most 0.999999",  # of larger ones 1 - x has no digits in float32
@@ -98,8 +98,8 @@ class Kernel(nn.Module):
     - :meth:`word_terms` and :meth:`context_terms`: the numbers of each word and of each context vector;
     - :meth:`similarity`: how they combine to S,
 
-    in plain, differentiable torch, and is complete with that: the output layers do the matrix products, once for all
-    kernels of a mixture that share W, and autograd the rest. Each method but :meth:`similarity` has a default. A new
+    in plain, differentiable torch. The output layers compute the matrix products, once for all kernels of a mixture
+    that share W; autograd does the rest. Only :meth:`similarity` has no default. A new
     kernel is a subclass with a name of its own::
 
         @register_kernel("near")
@@ -191,7 +191,7 @@ class Kernel(nn.Module):
         return {name: torch.as_tensor(self.value(name)).detach() for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
-        """The inner products needed: pairs of query vectors (N, m) and the words' coordinates they meet."""
+        """The inner products needed: pairs of query vectors (N, m) and a slice of m word coordinates."""
         return [(contexts, slice(None))]
 
     def word_terms(self, weight: Tensor) -> Tuple[Tensor, ...]:
@@ -293,7 +293,8 @@ def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
         known = KERNELS.get(name)
         # a module may be imported again, under --user-dir, with the same class
         if known is not None and (known.__module__, known.__qualname__) != (kernel.__module__, kernel.__qualname__):
-            raise ValueError(f"register_kernel({name!r}): {known.__module__}.{known.__qualname__} has this name")
+            taken = f"{known.__module__}.{known.__qualname__} has this name; use another"
+            raise ValueError(f"register_kernel({name!r}): {taken}")
         kernel.name = name
         KERNELS[name] = kernel
         return kernel

@@ -22,8 +22,8 @@ class MixtureOfGaussians(Kernel):
 
     The model has exactly the linear kernel's parameters: the d coordinates of W_v, and of h, are shared out among
     the components in equal blocks (a remainder stays unused); the last coordinate x of a block carries the
-    variance, s = softplus(x / sqrt(m)) + floor, the m before it the mean. Without the sqrt(m) x would move the score,
-    which has m/2 times the logarithm of s, as much as all of the mean does.
+    variance, s = softplus(x / sqrt(m)) + floor, the m before it the mean. Without the sqrt(m), x would change the
+    score, which contains (m/2) log s, as much as the whole mean does.
     """
 
     hyperparameters: Tuple[Hyperparameter, ...] = (Hyperparameter("components", 2, "count"), FLOOR)
@@ -78,7 +78,7 @@ class MixtureOfGaussians(Kernel):
 
 
 class SphericalGaussian(MixtureOfGaussians):
-    """S = log int N(mu_W, s_W I) N(mu_h, s_h I) (Eq. 9): one Gaussian a word, the last coordinate is its variance."""
+    """S = log int N(mu_W, s_W I) N(mu_h, s_h I) (Eq. 9): one Gaussian a word, variance from the last coordinate."""
 
     hyperparameters = (FLOOR,)
     components = 1  # type: ignore[assignment]  # no hyper-parameter here

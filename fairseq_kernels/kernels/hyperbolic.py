@@ -14,7 +14,7 @@ class Hyperbolic(Kernel):
     since the argument is never below 1) on points mapped into the unit ball by x -> tanh(||x||) x / ||x||, the radius
     capped below 1.
 
-    The words meet the context's mapped point; their own way onto the ball is a factor, so no mapped copy of W is made.
+    The products are of W and the mapped context. A factor maps each word, so no mapped copy of W is made.
     """
 
     hyperparameters = (Hyperparameter("gamma", 1.0, "positive"), Hyperparameter("cap", 0.999, "unit"))

@@ -90,7 +90,7 @@ class KernelModel:
         return LossOutput(loss, nll, layer.observe(features), ranks)
 
     def refuse_nan(self, values: Tensor) -> None:
-        """Ends an evaluation, which fairseq would end well and with "ppl nan". In training it looks for NaN itself."""
+        """Ends an evaluation with NaN, where fairseq says "ppl nan" and exits with 0. It checks training itself."""
         if not self.training and values.isnan().any():
             raise FloatingPointError("the model gives NaN: its training diverged; use an earlier checkpoint")
 

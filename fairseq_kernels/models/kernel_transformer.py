@@ -92,7 +92,7 @@ def register_twins(stock: str, model: str) -> None:
 
 
 def without_adaptive_softmax(architecture):
-    """The architecture's settings but its adaptive softmax, in whose place the kernels are."""
+    """The architecture's settings without its adaptive softmax, which the kernels replace."""
 
     def configure(args):
         cutoff = getattr(args, "adaptive_softmax_cutoff", None)

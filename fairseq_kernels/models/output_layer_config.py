@@ -27,8 +27,8 @@ class SharedOptions:
     output_init: float = option(1.0, "factor of the output matrix's initial values, also where embeddings share it")
     output_bias: Optional[str] = option(
         None,
-        "bias of each word in the output layer: true, false, or prior (starts as the words' frequencies "
-        "ask for); default: prior for the spherical family, false for kerbs, else true for language models and "
+        "bias of each word in the output layer: true, false, or prior (starts from the words' "
+        "frequencies); default: prior for the spherical family, false for kerbs, else true for language models and "
         "false for translation",
         const="true",
     )
@@ -65,10 +65,10 @@ def refuse_options_of_others(cfg) -> None:
 
 
 def with_defaults(cfg, config: type) -> Namespace:
-    """The options of ``cfg`` (a DictConfig or Namespace), those it lacks as the dataclass ``config`` has them.
+    """The options of ``cfg`` (a DictConfig or Namespace), completed by the defaults of the dataclass ``config``.
 
-    Under a named architecture fairseq hands over what it was given; and checkpoints may be older than an option.
-    Interpolations that nothing resolves become None.
+    Under a named architecture ``cfg`` has only the options that were given; an old checkpoint's lacks newer ones.
+    Unresolved interpolations become None.
     """
     values = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else dict(vars(cfg))
     for field_ in fields(config):

@@ -81,9 +81,9 @@ class OutputLayer(LayerState):
     A subclass gives :meth:`log_probabilities`, :meth:`prior_bias` and either :meth:`loss_pass` (see
     ``chunked_loss.LossPass``) or :meth:`losses`.
 
-    Both compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. There the matrix
-    products with the word vectors in :meth:`nll` of kernels take half-precision inputs on CUDA and accumulate in
-    float32. Under autocast to bfloat16, CPUs with bfloat16 products use them for the two products of the backward pass.
+    Both compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. In these two modes
+    kernels' :meth:`nll` on CUDA multiplies by the word vectors in half precision and accumulates in float32. Under
+    autocast to bfloat16, CPUs with bfloat16 products use them for the two products of the backward pass.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -96,7 +96,7 @@ class OutputLayer(LayerState):
     Attributes:
         weight: projection matrix W (V, d).
         bias: beta (V,) or None.
-        name: the layer's of ``--output-layer``.
+        name: its name in ``--output-layer``.
         loss_is_nll: whether the loss is -log p(y): perplexity follows from it.
     """
 
@@ -146,8 +146,8 @@ class OutputLayer(LayerState):
     def set_log_prior(self, counts: Sequence[float]) -> None:
         """Starts the bias from the words' counts (V,), plus one each.
 
-        For a context vector of 0 the probabilities are then the words' relative frequencies. This is exact where such
-        a vector gives all words the same score (lin, pol, sig, abs, the spherical family), else approximate.
+        For a context vector of 0 the probabilities are then these counts' shares. This is exact where such a vector
+        gives all words the same score (lin, pol, sig, abs, KerBS, the spherical family), else approximate.
         """
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
@@ -232,14 +232,14 @@ class OutputLayer(LayerState):
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
-            without gradient, 0 where ignored: where the loss is -log p(y) ``nll`` (...), without smoothing and
-            weights; of kernels ``log_partition`` (..., K), log Z of each component; of mixtures ``mixture_weights``
-            (..., K); of a single kernel ``correct`` (...), whether the target is the most probable word; if asked for,
-            ``entropy`` (...) in nats.
+            without gradient, 0 where ignored: ``nll`` (...), unsmoothed and unweighted, if the loss is -log p(y);
+            ``log_partition`` (..., K), log Z of each component, for kernels; ``mixture_weights`` (..., K) for
+            mixtures; ``correct`` (...), whether the target is the most probable word, for a single kernel;
+            ``entropy`` (...) in nats, if asked for.
 
         Raises:
-            ValueError: shapes that don't fit, a target that is no integer or no word (on CUDA the latter ends in the
-                device's own error), epsilon outside [0, 1), another reduction.
+            ValueError: wrong shapes, a target that is no integer or no word (on CUDA the latter ends in the device's
+                own error), label_smoothing outside [0, 1) or above 0 for a spherical loss, another reduction.
         """
         if self.becomes_forward_methods():
             return self.nll(
@@ -320,8 +320,8 @@ class OutputLayer(LayerState):
         return Tokens(flat, words, weight, counted, self.product_dtype(flat))
 
     def observe(self, features: Tensor) -> Dict[str, Tensor]:
-        """Numbers of the tokens, by name, of which criterions log the mean: (..., d) to (...) or () each,
-        differentiable."""
+        """What criterions log the mean of, by name: (..., d) to (...) or () each. Only mixture weights have
+        gradients."""
         return {}
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
 """The loss of an output layer, a chunk of tokens at a time, with the gradients added up on the way.
 
-Each chunk is ordinary autograd: the layer's scores and loss, and their gradients, of which only what has d columns
-stays. Backward multiplies by the incoming scalar. Exact, in three matrix products (computing the scores
+Each chunk is ordinary autograd: scores, loss and their gradients, of which only those of features and parameters stay.
+Backward multiplies by the incoming scalar. Exact, in three matrix products (computing the scores
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
@@ -122,7 +122,7 @@ class ChunkedLoss(Function):
         ctx.layer, ctx.epsilon, ctx.product_dtype, ctx.own = layer, epsilon, product_dtype, list(map(id, own))
         ctx.save_for_backward(features, target, token_weight, losses, *own)
         weighted = losses if token_weight is None else losses * token_weight
-        # a copy: fairseq multiplies the loss of a batch that only fills up by 0, in place
+        # a copy: fairseq multiplies the loss of a dummy batch by 0 in place
         return weighted.sum() if summed else weighted.clone()
 
     @staticmethod

@@ -36,15 +36,15 @@ class GeneralizedSoftmax(OutputLayer):
         embed_dim: d, dimension of context and word vectors.
         num_embeddings: V, number of words.
         kernels: a mixture such as ``"3xlin,log"``, or a list of names; see ``fairseq_kernels.kernels.KERNELS``.
-        bias: whether every score has the word's bias beta_v added. Bounded kernels need it: without, rbf and wav
-            can't give any word more than e^2 / V.
+        bias: whether scores include the word's bias beta_v. Bounded kernels need it: without it, rbf and wav of
+            scale 1 give no word more than e^2 / V.
         untied: give each component its own projection matrix (the paper ties them).
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping; ``"rbf2.gamma=10"`` of a
             component alone, by its name in :meth:`component_names`.
-        memory_budget: as of :class:`OutputLayer`.
-        latent_projection: ``"tanh"`` gives a single kernel tanh(C^T h), too, which a mixture's components have anyway;
-            ``"linear"`` gives it, or each component of a mixture, C^T h without the tanh.
-        device, dtype: of the parameters, as of ``nn.Linear``; learned hyper-parameters are at least float32.
+        memory_budget: as in :class:`OutputLayer`.
+        latent_projection: None: a single kernel takes h, a mixture's components tanh(C_k^T h). ``"tanh"``: a single
+            kernel takes tanh(C^T h), too. ``"linear"``: both take C^T h.
+        device, dtype: of the parameters, as in ``nn.Linear``; learned hyper-parameters are at least float32.
 
     Attributes:
         weight: projection matrix W (V, d), of the first component if untied.
@@ -118,7 +118,7 @@ class GeneralizedSoftmax(OutputLayer):
         return layer
 
     def reset_parameters(self) -> None:
-        """As fairseq's ``output_projection``: normal with deviation d^-1/2; biases 0; learned values their starts."""
+        """W normal with deviation d^-1/2, as fairseq's; C and M Xavier uniform; biases 0; learned values restart."""
         super().reset_parameters()
         for kernel in self.components():
             kernel.reset_parameters()

@@ -24,7 +24,7 @@ USED = 0.01  # a sense with less than this part of its word counts as idle in lo
 class KerBSoftmax(OutputLayer):
     """p(y = i | h) = sum_j p(s = <i,j>), p(s) = softmax over all senses of K_theta(h, w_s)   (Eq. 4, 5), with
 
-        K_theta(h, w) = ||h|| ||w|| (alpha e^(-theta cos(h, w)) - alpha),  alpha = -theta / 2(e^-theta + theta - 1)
+        K_theta(h, w) = ||h|| ||w|| alpha (e^(-theta cos(h, w)) - 1),  alpha = -theta / (2 (e^-theta + theta - 1))
 
     (Eq. 9): the inner product at theta = 0; the larger theta, the flatter near w.
 
@@ -39,8 +39,8 @@ class KerBSoftmax(OutputLayer):
         theta: its start.
         allocation: how senses move between words in training (section 4.2), at the updates that
             :meth:`set_num_updates` is called with; None: they stay.
-        memory_budget: as of :class:`OutputLayer`.
-        device, dtype: of the parameters, as of ``nn.Linear``.
+        memory_budget: as in :class:`OutputLayer`.
+        device, dtype: of the parameters, as in ``nn.Linear``.
 
     Attributes:
         weight: sense vectors (S, d).
@@ -246,7 +246,7 @@ def switch(dtype: torch.dtype) -> float:
 
 
 def bayesian_kernel(cosine: Tensor, theta: Tensor, positive_only: bool = False) -> Tensor:
-    """K_theta(h, w) / (||h|| ||w||) = (alpha e^(-theta cos) - alpha), alpha = -theta / 2(e^-theta + theta - 1).
+    """K_theta(h, w) / (||h|| ||w||) = alpha (e^(-theta cos) - 1), alpha = -theta / (2 (e^-theta + theta - 1)).
 
     Args:
         cosine: of context and sense vectors, (N, S).

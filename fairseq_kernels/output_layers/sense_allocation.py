@@ -28,8 +28,8 @@ class AllocationSettings:
         maximum: the most senses of a word.
         share: the most senses that move at a time, as a part of V; one at least.
         frequent: only this part of the vocabulary, its most frequent words, receives senses.
-        noise: a moved sense starts as a copy of its new word's most used sense plus Gaussian noise, with this many
-            times the standard deviation of the copy's coordinates.
+        noise: a moved sense starts as its new word's most used sense plus Gaussian noise, whose standard deviation is
+            this multiple of that of the sense's coordinates.
     """
 
     every: int = 500
@@ -76,7 +76,7 @@ class SenseAllocation(nn.Module):
             self.register_buffer(f"pending_{name}", torch.zeros(size))  # since the last update
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
         self.register_buffer("moves", torch.zeros((), dtype=torch.long))
-        self.moved: Optional[Tensor] = None  # before this update: the optimisers' moments are of their former words
+        self.moved: Optional[Tensor] = None  # before this update: the optimizers' moments are of their former words
 
     def _apply(self, function, recurse=True):
         buffers = dict(self._buffers)
@@ -95,8 +95,8 @@ class SenseAllocation(nn.Module):
     def observe(self, loss: Tensor, target: Tensor, senses: Tensor, nll: Tensor, shares: Tensor) -> None:
         """Counts a batch, in its backward: the targets (N,), their senses (N, M), and p(s | y) of these (N, M).
 
-        A batch that fairseq only fills up with, whose gradient is 0, doesn't count, nor one with an infinite loss or
-        NaN, which ``--amp`` skips.
+        fairseq's dummy batches, whose gradient is 0, don't count, nor do batches with an infinite or NaN loss, which
+        ``--amp`` skips.
         """
 
         def count(grad: Tensor) -> None:
@@ -193,7 +193,7 @@ class SenseAllocation(nn.Module):
         return moves
 
     def clear_moments(self, layer, optimizer: torch.optim.Optimizer) -> None:
-        """Zeroes what an optimiser remembers of the moved senses."""
+        """Zeroes the optimizer's moments of the moved senses."""
         if self.moved is None:
             return
         for parameter in (layer.weight, layer.theta):
@@ -206,14 +206,14 @@ _layers: weakref.WeakSet = weakref.WeakSet()
 
 
 def clear_moments_of(layer) -> None:
-    """Has the moments of the layer's moved senses cleared before the next step of its optimiser."""
+    """Has the moments of the layer's moved senses cleared before the next step of its optimizer."""
     _layers.add(layer)
     watch_optimizers()
 
 
 @functools.cache
 def watch_optimizers() -> None:
-    """Registers torch's hook for the step of every optimiser, once: models and criterions don't get to see theirs."""
+    """Registers torch's hook for the step of every optimizer, once: models and criterions don't get to see theirs."""
 
     def before_step(optimizer, args, kwargs):
         for layer in _layers:

@@ -115,7 +115,7 @@ class SphericalFamily(OutputLayer):
         num_embeddings: V, number of words.
         bias: whether every output has the word's bias beta_v.
         memory_budget: bytes of work space for :meth:`forward` without gradients and :meth:`evaluate`.
-        device, dtype: of the parameters, as of ``nn.Linear``.
+        device, dtype: of the parameters, as in ``nn.Linear``.
         settings: what checkpoints should agree with.
 
     Attributes:
@@ -214,8 +214,8 @@ class TaylorSoftmax(SphericalFamily):
 
 
 class SphericalSoftmax(SphericalFamily):
-    """p(v | h) = g(o_v) / sum_u g(o_u) with g(o) = o^2 + epsilon (section 3.1); ``epsilon`` > 0, 0.0198 as the paper's
-    for text."""
+    """p(v | h) = g(o_v) / sum_u g(o_u) with g(o) = o^2 + epsilon (section 3.1). ``epsilon`` is from 1e-12 to 1e10;
+    0.0198 is the paper's for text."""
 
     kind = "spherical"
     zero_is_flat = True
@@ -292,7 +292,7 @@ class SoftmaxBound(SphericalFamily):
 
 
 def tightest_xi(variance: Tensor, words: int) -> Tensor:
-    """The minimum of the bound: xi^2 (1 - (1 - 2/V)^2 / tanh(xi/2)^2) = Var_v(o), by bisection; (N,) to (N,).
+    """The tightest bound's xi: xi^2 (1 - (1 - 2/V)^2 / tanh(xi/2)^2) = Var_v(o), by bisection; (N,) to (N,).
 
     The left side grows from 0, where tanh(xi/2) = 1 - 2/V, without limit.
     """

@@ -54,7 +54,7 @@ def copy(theirs, source: str, target: str, overwrite: bool = False) -> bool:
 
 
 def choose(cfg, suffix: str) -> Optional[Path]:
-    """Writes to ``cfg.restore_file`` where the training goes on from; returns that if it is of the training itself."""
+    """Sets ``cfg.restore_file`` to the checkpoint to resume from; returns it if this training wrote it, else None."""
     is_given = cfg.restore_file != "checkpoint_last.pt"
     path = None if is_given else newest(Path(cfg.save_dir))
     if path is None:

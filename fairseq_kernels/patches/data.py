@@ -44,7 +44,7 @@ def load_indexed_dataset(theirs, path: str, dictionary=None, dataset_impl=None, 
 
 
 def check(index: Path, dictionary: Optional[Dictionary]) -> None:
-    """Ends the program where index and word numbers are not whole, of each other, and of the dictionary."""
+    """Ends the program if index or data are damaged or belong to another data set or dictionary."""
     data = index.with_suffix(".bin")
     with open(index, "rb") as file:
         header = file.read(HEADER.size)
