@@ -11,9 +11,7 @@ from .errors import CommandParser, mistake, similar
 def main() -> None:
     parser = CommandParser(prog="python -m fairseq_kernels", description=__doc__.replace("``", ""))
     parser.add_argument("--list", action="store_true", help="list kernels, architectures, criterions and optimizers")
-    parser.add_argument(
-        "--user-dir", help="with --list: your own --user-dir folder, to list its kernels, too"
-    )
+    parser.add_argument("--user-dir", help="with --list: your own --user-dir folder, to list its kernels, too")
     parser.add_argument("--criterion", metavar="OUTPUT_LAYER", help="print an output layer's criterion")
     parser.add_argument(
         "--configs", action="store_true", help="print the profiles' folder, with lm/ and mt/, for fairseq-hydra-train"

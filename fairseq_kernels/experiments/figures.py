@@ -30,6 +30,7 @@ def gains(compared: pandas.DataFrame) -> str:
     if by_text.words.nunique() > 1:
         paper = paper_figures(load_table("table3"), "ppl")
         paper = 100 * (paper.drop("lin") / paper["lin"] - 1)
+        paper.index = [ALL_TALK] * len(paper)
         return plot(by_text.assign(place=by_text.words), "words of training text", "{:g} M", paper)
     rows = rows[(rows.table == "convergence") & rows.units.notna()]
     rows = rows[rows.groupby("name").units.transform("nunique") > 1].assign(place=rows.units)
@@ -42,7 +43,7 @@ def plot(rows: pandas.DataFrame, xlabel: str, place: str, paper: pandas.Series) 
     Args:
         rows: ``name``, ``place`` on a logarithmic axis, ``difference``, ``low`` and ``high`` in percent.
         place: the form of a place's label.
-        paper: differences in percent, drawn beside all of ``talk``.
+        paper: differences in percent, by place; may be empty.
     """
     pyplot, out = file_pyplot(), io.StringIO()
     with pyplot.rc_context(STYLE):
@@ -54,8 +55,8 @@ def plot(rows: pandas.DataFrame, xlabel: str, place: str, paper: pandas.Series) 
             axis.errorbar(x, those.difference, yerr=ends, fmt="o-", color=f"C{count}", markersize=4, label=name)
         if len(paper):
             label = "Gao et al.'s mixtures,\n25 M other words"
-            axis.plot([ALL_TALK] * len(paper), paper, "D", color="grey", fillstyle="none", markersize=4, label=label)
-        places = sorted({*rows.place, *([ALL_TALK] if len(paper) else [])})
+            axis.plot(paper.index, paper, "D", color="grey", fillstyle="none", markersize=4, label=label)
+        places = sorted({*rows.place, *paper.index})
         axis.set_xscale("log")
         axis.set_xticks(places, map(place.format, places))
         axis.minorticks_off()

@@ -244,7 +244,7 @@ def test_a_step_that_solves_an_example_exactly():
 
 @pytest.mark.parametrize("fold_every", [3, 10_000])
 def test_state_dict_round_trip(fold_every):
-    """Layer and optimiser, saved between steps and loaded into new ones, go on as if nothing had been."""
+    """Layer and optimizer, saved between steps and loaded into new ones, go on as if nothing had been."""
     _, unbroken = pair(fold_every=fold_every)
     _, other = pair("taylor", fold_every=fold_every)
     with torch.no_grad():

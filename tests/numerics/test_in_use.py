@@ -233,7 +233,7 @@ def by_optimizer(layer):
 
 
 def by_data(layer):
-    """As fairseq's optimisers write; ``eval()`` must be called after it."""
+    """As fairseq's optimizers write; ``eval()`` must be called after it."""
     for parameter in layer.parameters():
         parameter.data += 1
     layer.eval()

@@ -185,7 +185,7 @@ def test_learned_hyperparameters_are_parameters(name, params):
     assert set(kernel.learned()) == {hyper.name for hyper in real}
     with torch.no_grad():
         for parameter in kernel.parameters():
-            parameter -= 5.0  # as far as an optimiser may go
+            parameter -= 5.0  # as far as an optimizer may go
     for hyper in real:
         value = float(kernel.value(hyper.name))
         assert hyper.domain == "real" or value > 0
