@@ -15,7 +15,7 @@ from typing import Callable, Dict, List, Optional
 import torch
 
 # the files that make a result what it is
-USED = ("fairseq_kernels", "configs", "scripts", "data-prep", ":!configs/searched.yaml")
+USED = ("fairseq_kernels", "configs", "scripts", "data-prep", "examples", ":!configs/searched.yaml")
 
 
 def measured(build: Callable[[], Callable[[], None]], steps: int, threads: Optional[int], device: str) -> Dict:

@@ -132,6 +132,8 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
 def table_command(name: str, *words: str) -> None:
     """``scripts/table.sh NAME DATA...``."""
     table, args = load_table(name), parse([name, *words])
+    if table.command:
+        raise ValueError(f"this table is made by another command: {table.command}")
     if table.of and args.rows:
         args.rows = list(dict.fromkeys([mixtures.BASELINE, *args.rows]))
     import_user_dir(args.user_dir)

@@ -48,8 +48,8 @@ class Chapter(NamedTuple):
 Results = Dict[str, Tuple[tables.Table, pandas.DataFrame, pandas.DataFrame]]  # figures and differences by table
 
 
-def number(value: float, significant: int = 4, most: int = 3, sign: str = "") -> str:
-    """Four significant digits, at most three decimals: ``61.84``, ``3.012``, ``0.419``, ``1,642``."""
+def number(value: float, significant: int = 4, most: int = 4, sign: str = "") -> str:
+    """Four significant digits, at most four decimals: ``61.84``, ``3.012``, ``0.0247``, ``1,642``."""
     if not math.isfinite(value):
         return str(value)
     decimals = significant - 1 - math.floor(math.log10(abs(value))) if value else most

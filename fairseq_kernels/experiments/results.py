@@ -36,6 +36,12 @@ METRICS = {  # in the columns' order
     "sacrebleu": Metric("sacreBLEU"),
     "top10_error": Metric("top-10 error", True, decimals=4),
     "simlex": Metric("word similarity", True, decimals=3),
+    "nll": Metric("negative log-likelihood", True, relative=True),
+    "nll_at_temperature": Metric("the same at the best temperature", True, relative=True),
+    "temperature": Metric("temperature"),
+    "error": Metric("error, %", True, decimals=3),
+    "loss": Metric("loss"),
+    "epochs": Metric("epochs"),
     "pi_variance_pp2": Metric("variance of a token's weights, pp²"),
 }
 SPLITS = ("test", "valid", "train")  # in the columns' order

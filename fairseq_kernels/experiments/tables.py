@@ -92,6 +92,7 @@ class Table:
         factors: two names of an analysis of variance over rows such as ``lin,start=1,rate=4``.
         of: another table, whose trained models are measured: its rows are this one's.
         heads: of such measures, a column's head by metric.
+        command: what makes the records, where ``scripts/table.sh`` doesn't.
         name: the file's.
     """
 
@@ -108,6 +109,7 @@ class Table:
     factors: List[str] = field(default_factory=list)
     of: str = ""
     heads: Dict[str, str] = field(default_factory=dict)
+    command: str = ""
     name: str = ""
 
     def chosen(self, names: Sequence[str]) -> List[Row]:

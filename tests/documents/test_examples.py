@@ -16,6 +16,7 @@ from forked_python import forked_python
 from matplotlib import pyplot
 
 import fairseq_kernels
+from fairseq_kernels.experiments import report
 
 ROOT = USER_DIR.parent
 
@@ -88,15 +89,17 @@ def test_mnist(tmp_path):
     out = python("examples/mnist.py", tmp_path, *options)
     records = json.loads(results.read_text())
     assert out.count("valid loss") == len(records) == 4 + 1
-    for record in records[4:]:
-        metrics = {metric["metric"]: metric["value"] for metric in record["metrics"] if metric["split"] == "test"}
-        assert metrics["error"] <= 10 and metrics["nll"] < math.log(10) / 2
-        [least, *_], curve = record["metrics"], record["curves"]["valid"]
-        assert least["value"] == pytest.approx(min(curve), abs=1e-5) == pytest.approx(curve[metrics["epochs"] - 1])
+    [record, *searched] = records
+    metrics = {metric["metric"]: metric["value"] for metric in record["metrics"] if metric["split"] == "test"}
+    assert metrics["error"] <= 10 and metrics["nll"] < math.log(10) / 2
+    [least, *_], curve = record["metrics"], record["curves"]["valid"]
+    assert least["value"] == pytest.approx(min(curve), abs=1e-5) == pytest.approx(curve[metrics["epochs"] - 1])
     runs = [(*map(record["run"].get, ("profile", "seed")), record["run"]["settings"]["lr"]) for record in records]
-    best = min(records[:4], key=lambda record: record["metrics"][0]["value"])["run"]["settings"]["lr"]
-    assert runs == [*(("official", 0, lr) for lr in (0.01, 0.03, 0.1, 0.3)), ("random", 1, best)]
+    best = min(searched, key=lambda record: record["metrics"][0]["value"])["run"]["settings"]["lr"]
+    assert runs == [("random", 1, best), *(("search", 0, lr) for lr in ("0.01", "0.03", "0.1", "0.3"))]
     assert python("examples/mnist.py", tmp_path, *options) == ""
+    [part] = [part for part in report.load_chapters(tmp_path)[0].parts if "random" in part.title]
+    assert part.rows[0][0] == "taylor" and "negative log-likelihood" in part.heads
 
 
 def test_notebook(tmp_path):
