@@ -119,7 +119,7 @@ def train(data, name: str, learning_rate: float, seed: int, epochs: int):
         if loss != loss or epoch >= best_epoch + 10:
             break
     if state is None:
-        return best, None, curve
+        return best, {}, curve
     model.load_state_dict(state[0])
     layer.load_state_dict(state[1])
     (_, log_valid), (loss, log_test) = evaluate(model, layer, *valid), evaluate(model, layer, *test)
@@ -160,7 +160,7 @@ def main() -> None:
         made = {"argv": argv, "data": data.hexdigest()[:12], **provenance(), "seconds": round(time.time() - started)}
         figures = [{"split": "valid", "metric": "loss", "value": best}]
         if profile != "search":
-            figures += [{"split": "test", "metric": metric, "value": value} for metric, value in (metrics or {}).items()]
+            figures += [{"split": "test", "metric": metric, "value": value} for metric, value in metrics.items()]
         record = {"run": identity, "made": made, "metrics": figures, "curves": {"valid": curve}}
         with FileLock(f"{args.results}.lock"):
             publish(args.results, [record], list(LAYERS))
