@@ -13,6 +13,7 @@ sys.path.insert(0, str(DATA_PREP))
 import common  # noqa: E402, F401
 import moses  # noqa: E402, F401
 import prepare_bitext as bitext  # noqa: E402, F401
+import prepare_dailydialog as dailydialog  # noqa: E402, F401
 import prepare_iwslt14 as iwslt14  # noqa: E402, F401
 import prepare_multi30k as multi30k  # noqa: E402, F401
 import prepare_ptb as ptb  # noqa: E402, F401

@@ -34,6 +34,8 @@ METRICS = {  # in the columns' order
     "ppl": Metric("perplexity", True, relative=True),
     "bleu": Metric("BLEU4", True),
     "sacrebleu": Metric("sacreBLEU"),
+    "bleu1": Metric("BLEU-1"),
+    "bleu2": Metric("BLEU-2"),
     "top10_error": Metric("top-10 error", True, decimals=4),
     "simlex": Metric("word similarity", True, decimals=3),
     "nll": Metric("negative log-likelihood", True, relative=True),

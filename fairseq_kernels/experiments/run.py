@@ -174,8 +174,8 @@ class Run:
 
     def trained(self) -> Tuple[Dict, List[Dict], Dict]:
         """The record of the training: seconds, parameters, updates of the evaluated checkpoint, training perplexity
-        (dropout on) of its epoch, learned hyper-parameters; figures of the mixture weights in its validation; curves
-        by update."""
+        (dropout on) of its epoch, learned hyper-parameters; figures of the mixture weights in its validation, and
+        of a translation model the perplexity; curves by update."""
         log = self.folder / "train.log"
         inner, epochs, valid = (read_curves(log, kind) for kind in ("train_inner", "train", "valid"))
         checkpoint, last = load(self.best), load(self.folder / "checkpoint_last.pt")
@@ -192,7 +192,7 @@ class Run:
             "train_ppl": next((ppl for update, ppl in epochs.get("ppl", {}).items() if update >= best), None),
             "learned": learned,
         }
-        names = [name for name in valid if name.startswith("pi_")]
+        names = [name for name in valid if name.startswith("pi_") or name == "ppl" and self.corpus.kind == "mt"]
         figures = [{"split": "valid", "metric": name, "value": valid[name][best]} for name in names]
         weights = {name: pairs(inner[name]) for name in inner if name.startswith("pi_") and "variance" not in name}
         curves = {"train": pairs(inner.get("ppl", {})), "valid": pairs(valid.get("ppl", {})), "weights": weights}
@@ -322,8 +322,8 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
 
 def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
     """BLEU of one decoding with beam 5 by a translation model, or by an ensemble separated by ``:``. It is fairseq's
-    tokenised BLEU4, comparable with the papers', and detokenised sacreBLEU with its signature; and the BLEU counts of
-    each sentence. The decoding goes to ``PLACE.gen``.
+    tokenised BLEU4, comparable with the papers', detokenised sacreBLEU with its signature, and tokenised BLEU-1 and -2;
+    and the BLEU counts of each sentence. The decoding goes to ``PLACE.gen``.
     """
     reference, generated = corpus.reference(split), Path(f"{place}.gen")
     text = corpus.folder / f"{split}.{corpus.target}"
@@ -342,6 +342,7 @@ def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Seq
     return [
         {"split": split, "metric": "bleu", "value": round(scorer.score(), 2)},
         {"split": split, "metric": "sacrebleu", "value": round(score, 2), "signature": signature},
+        *({"split": split, "metric": f"bleu{order}", "value": round(scorer.score(order), 2)} for order in (1, 2)),
     ], sentence_counts(generated)
 
 

@@ -10,7 +10,7 @@ import tarfile
 from itertools import product
 
 import pytest
-from preparations import bitext, call, common, error_of, iwslt14, lines_of, moses, multi30k, tree, write
+from preparations import bitext, call, common, dailydialog, error_of, iwslt14, lines_of, moses, multi30k, tree, write
 
 LANGUAGES = ("de", "en")
 
@@ -18,7 +18,6 @@ LANGUAGES = ("de", "en")
 # What tokenizer.perl itself makes of these lines.
 TOKENS = [
     ("en", "in the U.S. and in St.", "in the U.S. and in St ."),
-    ("en", "So am I.", "So am I ."),
     ("en", "x.y.z. 3rd. etc.", "x.y.z. 3rd. etc ."),
     ("en", "It costs $5,300.50, doesn't it?", "It costs $ 5,300.50 , doesn &apos;t it ?"),
     ("en", "Mr. Smith et al. left at 5 p.m. on Oct. 3.", "Mr. Smith et al. left at 5 p.m. on Oct. 3 ."),
@@ -34,11 +33,7 @@ TOKENS = [
     ("de", "am 3. oktober 1990 war nr. 5 dran.", "am 3. oktober 1990 war nr . 5 dran ."),
     ("de", "Er sagte: „Geht's gut?“", "Er sagte : „ Geht &apos; s gut ? “"),
     ("de", "Prof. Dr. Müller, Hauptstr. 5, d.h. hier.", "Prof. Dr. Müller , Hauptstr . 5 , d.h. hier ."),
-    ("de", "... und dann? Na ja...", "... und dann ? Na ja ..."),
-    ("de", "50 % von 1.000.000 sind 500.000.", "50 % von 1.000.000 sind 500.000 ."),
-    ("de", "www.example.com.", "www.example.com ."),
     ("de", " \t", ""),
-    ("en", "a\ttab", "a tab"),
 ]
 
 
@@ -291,6 +286,24 @@ def test_multi30k(monkeypatch, tmp_path, tokenizers):
     assert len({(out / "data-bin" / f"dict.{language}.txt").read_bytes() for language in LANGUAGES}) == 1
 
 
+@pytest.mark.parametrize("name", ["dailydialog.{0}.txt", "{0}/dialogues_{0}.txt"])
+def test_dailydialog(monkeypatch, tmp_path, capsys, name):
+    """A turn and the next one are a pair; held-out dialogues that stand in train are left out."""
+    train = [f"{noun} , I say . __eou__ It {verb} . __eou__ Really ? __eou__" for _, noun in NOUNS for _, verb in VERBS]
+    texts = {"train": train, "validation": [train[3].replace(" ", "  "), "Hello . __eou__ Hello , dog ! __eou__"],
+             "test": ["A talk ? __eou__ Yes . __eou__ Good . __eou__", *train[:2]]}
+    for split, lines in texts.items():
+        write(tmp_path / "raw" / name.format(split), "".join(f"{line}\n" for line in lines))
+    out = tmp_path / "out"
+    call(monkeypatch, dailydialog, "--data", tmp_path / "raw", "--out", out, "--bpe-merges", 40, "--workers", 1)
+    for side, turns in (("post", ["a talk ?", "yes ."]), ("reply", ["yes .", "good ."])):
+        assert [line.replace("@@ ", "") for line in lines_of(out / f"test.{side}")] == turns
+        assert len(lines_of(out / f"train.{side}")) == 2 * len(train) and len(lines_of(out / f"valid.{side}")) == 1
+    assert lines_of(out / "test.ref.reply") == ["Yes.", "Good."]
+    assert (out / "data-bin" / "train.post-reply.post.bin").is_file()
+    assert "test: 1 dialogues, 2 left out that also stand in train" in capsys.readouterr().out
+
+
 def test_wrong_archives(monkeypatch, tmp_path, archive):
     def error(path):
         return error_of(monkeypatch, iwslt14, "--archive", path, "--out", tmp_path / "out", "--workers", 1)
@@ -303,10 +316,6 @@ def test_wrong_archives(monkeypatch, tmp_path, archive):
     train = "de-en/train.tags.de-en.de"
     message = error(pack(tmp_path / "short.tgz", {**FILES, train: FILES[train].rsplit("\n", 2)[0] + "\n"}))
     assert "the train text has 749 lines and 750 lines" in message
-    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", max(len(text.encode()) for text in FILES.values()))
-    assert iwslt14.members(archive)
-    monkeypatch.setattr(iwslt14, "LARGEST_MEMBER", iwslt14.LARGEST_MEMBER - 1)
-    assert "bytes: this is another archive" in error(archive)
 
 
 def test_archive_is_downloaded_where_it_is_not_there(archive, tmp_path, monkeypatch):

@@ -235,7 +235,11 @@ def test_bleu_is_fairseq_s(translation):
     assert not re.search(r"^H-\d+\t\S+\t.* ", best.with_name(f"{best.name}.test.gen").read_text(), re.M)
     ours, reference, *matches = map(sum, zip(*record["parts"]["test"]))
     assert len(record["parts"]["test"]) == 21
+    shorter = min(1, math.exp(1 - reference / ours))
     possible = [sum(max(0, counts[0] - n) for counts in record["parts"]["test"]) for n in range(4)]
     if all(matches):
         precision = math.prod(found / all_ for found, all_ in zip(matches, possible)) ** 0.25
-        assert 100 * precision * min(1, math.exp(1 - reference / ours)) == pytest.approx(tokenised["value"], abs=0.02)
+        assert 100 * precision * shorter == pytest.approx(tokenised["value"], abs=0.02)
+    values = {metric["metric"]: metric["value"] for metric in record["metrics"]}
+    assert values["bleu1"] == pytest.approx(100 * matches[0] / possible[0] * shorter, abs=0.02)
+    assert values["bleu2"] <= values["bleu1"] and values["ppl"] == min(ppl for _, ppl in record["curves"]["valid"])

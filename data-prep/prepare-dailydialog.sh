@@ -1,0 +1,1 @@
+exec bash "$(dirname "$0")/prepare.sh" dailydialog "$@"

@@ -1,0 +1,52 @@
+"""DailyDialog: each turn with its reply, to BPE and fairseq's binary data.
+
+The corpus (Li et al. 2017) is http://yanran.li/dailydialog. Its text is tokenised; here it becomes lower case. The
+source language is called ``post``, the target ``reply``. Dialogues of the development and test text that also stand in
+the training text are left out, as Miao et al. (2019, section 4) do.
+"""
+
+from pathlib import Path
+
+import prepare_bitext as bitext
+from common import read_lines, run
+
+PROGRAM = "prepare-dailydialog.sh"
+FILES = {"train": "train", "valid": "validation", "test": "test"}
+
+
+def file_of(folder, name):
+    """The file of a split in the authors' archive, or in a folder of three files."""
+    archived = folder / name / f"dialogues_{name}.txt"
+    return archived if archived.is_file() else folder / f"dailydialog.{name}.txt"
+
+
+def dialogues(path):
+    """The turns of each dialogue, with single spaces."""
+    lines = (line.split("__eou__") for line in read_lines(path))
+    return [tuple(" ".join(turn.split()) for turn in turns if turn.strip()) for turns in lines]
+
+
+def pairs(paths):
+    """``{(split, "post" or "reply"): turns}``, and prints how many dialogues are left out."""
+    known, lines = set(dialogues(paths["train"])), {}
+    for split, path in paths.items():
+        own = dialogues(path)
+        kept = own if split == "train" else [turns for turns in own if turns not in known]
+        print(f"{split}: {len(kept):,} dialogues, {len(own) - len(kept)} left out that also stand in train")
+        lines[split, "post"] = [turn for turns in kept for turn in turns[:-1]]
+        lines[split, "reply"] = [turn for turns in kept for turn in turns[1:]]
+    return lines
+
+
+def main():
+    parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
+    parser.add_argument("--data", required=True, type=Path, metavar="DIR",
+                        help="the unpacked archive, or a folder with dailydialog.{train,validation,test}.txt")
+    parser.set_defaults(source_lang="post", target_lang="reply", tokenized=True, joined_dictionary=True)
+    args = parser.parse_args()
+    paths = {split: file_of(args.data, name) for split, name in FILES.items()}
+    bitext.prepare(args, paths.values(), lambda: pairs(paths))
+
+
+if __name__ == "__main__":
+    run(main, PROGRAM)
