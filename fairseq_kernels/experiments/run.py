@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -235,7 +236,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
         Failed: it ended with an error, or diverged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    log, code = folder / "train.log", None
+    log, code, paces = folder / "train.log", None, []
     with open(folder / "lock", "w") as lock, open(log, "a") as output, open(log, errors="replace") as new:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the training has it, too: it is held until both have ended
         new.seek(0, os.SEEK_END)
@@ -245,7 +246,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
             while code is None:
                 with suppress(subprocess.TimeoutExpired):
                     code = process.wait(SECONDS)
-                for line in news(new.read(), settings_of(arguments[1:])):
+                for line in news(new.read(), settings_of(arguments[1:]), paces):
                     print(f"{label}{line}", flush=True)
         finally:  # nothing is left that runs
             process.kill()
@@ -258,13 +259,16 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
         raise Failed(f"the training diverged; give a lower --lr or --clip-norm, and another --save-dir (log: {log})")
 
 
-def news(text: str, settings: Settings) -> Iterator[str]:
-    """Lines for the screen about new lines of a log."""
+def news(text: str, settings: Settings, paces: List[float]) -> Iterator[str]:
+    """Lines for the screen about new lines of a log, whose seconds an update are added to ``paces``."""
     yield from SAID.findall(text)
-    for length, perplexity, speed, update in STEP.findall(text)[-1:]:
+    steps = STEP.findall(text)
+    paces += [1 / max(float(speed), 0.01) for _, _, speed, _ in steps]
+    for length, perplexity, _, update in steps[-1:]:
         total = int(settings.get("max_update", 0)) or int(settings.get("max_epoch", 0)) * int(length)
-        left = datetime.timedelta(seconds=round((total - int(update)) / max(float(speed), 0.01)))
-        place, left = (f"{update} of {total}", f", {left} left") if total else (update, "")
+        seconds = (total - int(update)) * statistics.fmean(paces[1:] or paces)  # the first line's has the start
+        place = f"{update} of {total}" if total else update
+        left = f", {datetime.timedelta(seconds=round(seconds))} left" if total else ""
         yield f"update {place}, training perplexity {perplexity}{left}"
 
 

@@ -46,10 +46,11 @@ def test_fairseq_reads_the_settings_of_each_profile_with_each_layer(kind, lm_dat
     ({}, "update 60, training perplexity 64.0"),
 ])  # fmt: skip
 def test_progress(settings, said):
-    """The last updates' alone, and what this package warns of."""
-    log = "now | train_inner | epoch 002:     10 / 50 loss=6, ppl=64.0, wps=9, ups=2.50, wpb=4, num_updates={}, lr=1\n"
+    """The last updates' alone, at the mean pace but for the first line's, and what this package warns of."""
+    log = "now | train_inner | epoch 002:     10 / 50 loss=6, ppl=64.0, wps=9, ups={}, wpb=4, num_updates={}, lr=1\n"
     warnings = "now | WARNING | fairseq_kernels.a | take care\nnow | WARNING | fairseq | no\n"
-    assert [*news(log.format(10) + warnings + log.format(60), settings)] == ["take care", said]
+    lines = log.format(0.10, 10) + warnings + log.format(10, 35) + log.format(1.43, 60)
+    assert [*news(lines, settings, [])] == ["take care", said]
 
 
 def test_a_training_and_its_evaluation(lm_data, tmp_path):
