@@ -7,7 +7,7 @@ import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
-from typing import Iterable, Iterator, NoReturn, Optional, Sequence
+from typing import Iterable, NoReturn, Optional, Sequence
 
 PREFIX = "fairseq_kernels: error: "
 TOO_LONG = (
@@ -116,14 +116,6 @@ class CommandParser(ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         self.given = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(self.given, namespace)
-
-    @contextlib.contextmanager
-    def writing(self, option: str, path: Path) -> Iterator[None]:
-        """Where it can't be written, the program ends with the option's name."""
-        try:
-            yield
-        except OSError as error:
-            self.error(f"{option} {path}: {error.strerror}; give a path in a writable folder")
 
     def error(self, message: str) -> NoReturn:
         required = message.partition("arguments are required: ")[2].split(", ")

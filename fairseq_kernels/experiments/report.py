@@ -279,7 +279,7 @@ def verdicts(folder: Path, results: Results) -> List[Chapter]:
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
         "from rho=0.001), in square brackets their 95 % intervals."
     )
-    plot = figures.gains(pandas.concat(compared.assign(table=name) for name, (_, _, compared) in results.items()))
+    plot = figures.gains(pandas.concat(compared for _, _, compared in results.values()))
     claims = Chapter("verdicts", "What holds of the papers' claims", "", [short], plot)
     return [claims, Chapter("evidence", "The evidence for each verdict", note, [long])]
 

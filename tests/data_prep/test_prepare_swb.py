@@ -14,7 +14,7 @@ from preparations import call, common, error_of, lines_of, swb, write
 @pytest.mark.parametrize(
     ("source", "rule"),
     [(source, rule) for source, rules in swb.RULES.items() for rule in rules]
-    + [(source, rule) for source in ("fisher", "swb1", "text") for rule in swb.COMMON_RULES],
+    + [("fisher", rule) for rule in swb.COMMON_RULES],
     ids=lambda value: value if isinstance(value, str) else value.example,
 )
 def test_rule_examples(source, rule):
@@ -136,16 +136,6 @@ def test_copies_and_links_count_once(tmp_path):
     (tmp_path / "links" / "part1").symlink_to(root)
     for folder in (root, tmp_path / "links"):
         assert len(swb.conversations(folder, swb.FISHER_NAMES, "fisher")) == 6
-
-
-def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
-    """A file of a corpus that is listed and can't be opened isn't left out."""
-    fisher = make_fisher(tmp_path / "fisher")
-    options = ["--out", tmp_path / "out", "--valid-conversations", 1, "--test-conversations", 1]
-    broken = fisher / "data" / "trans" / "fe_03_00009.txt"
-    broken.symlink_to("nowhere")
-    assert str(broken) in error_of(monkeypatch, swb, "--fisher", fisher, *options)
-    assert not (tmp_path / "out").exists()
 
 
 def test_held_out_conversations_are_whole(tmp_path):

@@ -3,7 +3,6 @@
     PYTHONPATH=. .venv/bin/python -m pytest --hypothesis-profile fuzz tests/data_prep/test_text_properties.py
 """
 
-import io
 import tempfile
 from pathlib import Path
 
@@ -11,17 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from preparations import common, swb, text
 
-# a word is what white space doesn't part, in fairseq's tokeniser as in Python
-CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff")
-LINES = st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=5)
 WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min_size=1, max_size=6)
-
-
-@given(LINES, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
-def test_lines_come_back(lines, end, mark):
-    """Whatever Unicode has; with either line end, and with a byte order mark."""
-    content = mark + end.join(lines) + end
-    assert list(common.decoded_lines(io.BytesIO(content.encode()), "name")) == lines
 
 
 @given(st.lists(st.lists(WORDS, max_size=4), min_size=1, max_size=4))

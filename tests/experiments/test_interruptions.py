@@ -88,16 +88,6 @@ def test_one_table_at_a_time(corpus, uninterrupted, tmp_path):
     first.stdout.close()
 
 
-def test_a_lost_record_is_made_again(corpus, uninterrupted, tmp_path):
-    """From the checkpoints, without an update."""
-    shutil.copytree(uninterrupted / "runs", tmp_path / "runs")
-    [run] = tmp_path.glob("runs/toy/cpu/lin-*/seed1")
-    checkpoint = (run / "checkpoint_last.pt").read_bytes()
-    (run / "result.json").unlink()
-    assert made(corpus, tmp_path, ONE) == figures(uninterrupted)[:1]
-    assert (run / "checkpoint_last.pt").read_bytes() == checkpoint
-
-
 def test_another_test_set(corpus, uninterrupted, tmp_path):
     """Is evaluated, without an update; the other figures stay."""
     shutil.copytree(uninterrupted / "runs", tmp_path / "runs")
