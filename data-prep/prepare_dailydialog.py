@@ -28,13 +28,13 @@ def dialogues(path):
 
 def pairs(paths):
     """``{(split, "post" or "reply"): turns}``, and prints how many dialogues are left out."""
-    known, lines = set(dialogues(paths["train"])), {}
-    for split, path in paths.items():
-        own = dialogues(path)
-        kept = own if split == "train" else [turns for turns in own if turns not in known]
-        print(f"{split}: {len(kept):,} dialogues, {len(own) - len(kept)} left out that also stand in train")
-        lines[split, "post"] = [turn for turns in kept for turn in turns[:-1]]
-        lines[split, "reply"] = [turn for turns in kept for turn in turns[1:]]
+    corpus, lines = {split: dialogues(path) for split, path in paths.items()}, {}
+    train = set(corpus["train"])
+    for split, given in corpus.items():
+        used = given if split == "train" else [dialogue for dialogue in given if dialogue not in train]
+        print(f"{split}: {len(used):,} dialogues, {len(given) - len(used)} left out that also stand in train")
+        lines[split, "post"] = [turn for dialogue in used for turn in dialogue[:-1]]
+        lines[split, "reply"] = [turn for dialogue in used for turn in dialogue[1:]]
     return lines
 
 

@@ -242,8 +242,15 @@ HUB5_NAMES = r"((?:en|sw)_?\d+.*)\.txt"
 
 
 def files_below(directory, pattern):
-    """Sorted files below ``directory``, links followed, whose names match ``pattern``."""
-    folders = os.walk(directory, followlinks=True)
+    """Sorted files below ``directory``, links followed, whose names match ``pattern``.
+
+    Raises:
+        OSError: a folder can't be read.
+    """
+    def fail(error):
+        raise error
+
+    folders = os.walk(directory, onerror=fail, followlinks=True)
     return sorted(Path(parent, name) for parent, _, names in folders for name in names if re.fullmatch(pattern, name))
 
 

@@ -23,23 +23,19 @@ from torch import nn
 
 from fairseq_kernels import GeneralizedSoftmax, SphericalSoftmax, SquaredError, TaylorSoftmax
 from fairseq_kernels.analysis.measurement import provenance
-from fairseq_kernels.experiments.tables import publish
+from fairseq_kernels.experiments.tables import load_table, publish
 from fairseq_kernels.whole_files import read_records
 
 UNITS, CLASSES, BATCH = 500, 10, 200
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+IMAGES = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"
 LAYERS = {
     "squared-error": lambda: SquaredError(UNITS, CLASSES),
     "softmax": lambda: GeneralizedSoftmax(UNITS, CLASSES, kernels="lin"),
     "abs": lambda: GeneralizedSoftmax(UNITS, CLASSES, kernels="abs"),
     "spherical": lambda: SphericalSoftmax(UNITS, CLASSES),
     "taylor": lambda: TaylorSoftmax(UNITS, CLASSES),
-}
-
-
-FILES = {
-    "images": ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte"),
-    "labels": ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"),
 }
 
 
@@ -54,9 +50,10 @@ def read(folder: Path, name: str) -> torch.Tensor:
 
 def splits(folder: Path, kind: str, seed: int):
     """Pairs of images and labels for training (50,000), validation (10,000) and test (10,000)."""
-    images, labels = (torch.cat([read(folder, name) for name in names]) for names in FILES.values())
+    images, labels = ([read(folder, name) for name in names] for names in (IMAGES, LABELS))
+    tests = len(labels[1])
+    images, labels = torch.cat(images), torch.cat(labels)
     generator = torch.Generator().manual_seed(seed)
-    tests = len(read(folder, FILES["labels"][1]))
     order = torch.randperm(len(labels), generator=generator)
     if kind == "official":
         first = len(labels) - tests
@@ -144,8 +141,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 11)))
     parser.add_argument("--epochs", type=int, default=100, help="at most")
     args = parser.parse_args()
-    data = hashlib.sha256(b"".join((args.data / name).read_bytes() for names in FILES.values() for name in names))
-    argv = ["python", "examples/mnist.py", "MNIST_FOLDER", "--results", "results/mnist.json"]
+    table = load_table("mnist")
+    data = hashlib.sha256(b"".join((args.data / name).read_bytes() for name in (*IMAGES, *LABELS)))
 
     def run(name: str, profile: str, seed: int, learning_rate: float):
         """The record of a training on the official split or a random one, or of a search for the learning rate."""
@@ -157,13 +154,14 @@ def main() -> None:
         started = time.time()
         parts = splits(args.data, "random" if profile == "random" else "official", seed)
         best, metrics, curve = train(parts, name, learning_rate, seed, args.epochs)
-        made = {"argv": argv, "data": data.hexdigest()[:12], **provenance(), "seconds": round(time.time() - started)}
+        made = {"argv": table.command.split(), "data": data.hexdigest()[:12], **provenance()}
+        made["seconds"] = round(time.time() - started)
         figures = [{"split": "valid", "metric": "loss", "value": best}]
         if profile != "search":
             figures += [{"split": "test", "metric": metric, "value": value} for metric, value in metrics.items()]
         record = {"run": identity, "made": made, "metrics": figures, "curves": {"valid": curve}}
         with FileLock(f"{args.results}.lock"):
-            publish(args.results, [record], list(LAYERS))
+            publish(args.results, [record], [row.name for row in table.rows])
         print(name, profile, f"seed {seed}, lr {learning_rate}:", f"valid loss {best:.5f}", metrics, flush=True)
         return record
 

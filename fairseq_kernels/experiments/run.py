@@ -236,7 +236,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
         Failed: it ended with an error, or diverged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    log, code, paces = folder / "train.log", None, []
+    log, code, seconds_per_update = folder / "train.log", None, []
     with open(folder / "lock", "w") as lock, open(log, "a") as output, open(log, errors="replace") as new:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the training has it, too: it is held until both have ended
         new.seek(0, os.SEEK_END)
@@ -246,7 +246,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
             while code is None:
                 with suppress(subprocess.TimeoutExpired):
                     code = process.wait(SECONDS)
-                for line in news(new.read(), settings_of(arguments[1:]), paces):
+                for line in news(new.read(), settings_of(arguments[1:]), seconds_per_update):
                     print(f"{label}{line}", flush=True)
         finally:  # nothing is left that runs
             process.kill()
@@ -259,16 +259,16 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
         raise Failed(f"the training diverged; give a lower --lr or --clip-norm, and another --save-dir (log: {log})")
 
 
-def news(text: str, settings: Settings, paces: List[float]) -> Iterator[str]:
-    """Lines for the screen about new lines of a log, whose seconds an update are added to ``paces``."""
+def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iterator[str]:
+    """Lines for the screen about new lines of a log. Those of its updates are added to ``seconds_per_update``."""
     yield from SAID.findall(text)
     steps = STEP.findall(text)
-    paces += [1 / max(float(speed), 0.01) for _, _, speed, _ in steps]
+    seconds_per_update += [1 / max(float(speed), 0.01) for _, _, speed, _ in steps]
     for length, perplexity, _, update in steps[-1:]:
         total = int(settings.get("max_update", 0)) or int(settings.get("max_epoch", 0)) * int(length)
-        seconds = (total - int(update)) * statistics.fmean(paces[1:] or paces)  # the first line's has the start
+        mean = statistics.fmean(seconds_per_update[1:] or seconds_per_update)  # the first has the start of the process
         place = f"{update} of {total}" if total else update
-        left = f", {datetime.timedelta(seconds=round(seconds))} left" if total else ""
+        left = f", {datetime.timedelta(seconds=round(mean * (total - int(update))))} left" if total else ""
         yield f"update {place}, training perplexity {perplexity}{left}"
 
 

@@ -18,6 +18,8 @@ LANGUAGES = ("de", "en")
 # What tokenizer.perl itself makes of these lines.
 TOKENS = [
     ("en", "in the U.S. and in St.", "in the U.S. and in St ."),
+    ("en", "So am I.", "So am I ."),
+    ("en", "x.y.z. 3rd. etc.", "x.y.z. 3rd. etc ."),
     ("en", "It costs $5,300.50, doesn't it?", "It costs $ 5,300.50 , doesn &apos;t it ?"),
     ("en", "Mr. Smith et al. left at 5 p.m. on Oct. 3.", "Mr. Smith et al. left at 5 p.m. on Oct. 3 ."),
     ("en", "the 1990's, e.g. No. 5, No. Five, ... and so on...",
@@ -32,6 +34,11 @@ TOKENS = [
     ("de", "am 3. oktober 1990 war nr. 5 dran.", "am 3. oktober 1990 war nr . 5 dran ."),
     ("de", "Er sagte: „Geht's gut?“", "Er sagte : „ Geht &apos; s gut ? “"),
     ("de", "Prof. Dr. Müller, Hauptstr. 5, d.h. hier.", "Prof. Dr. Müller , Hauptstr . 5 , d.h. hier ."),
+    ("de", "... und dann? Na ja...", "... und dann ? Na ja ..."),
+    ("de", "50 % von 1.000.000 sind 500.000.", "50 % von 1.000.000 sind 500.000 ."),
+    ("de", "www.example.com.", "www.example.com ."),
+    ("de", " \t", ""),
+    ("en", "a\ttab", "a tab"),
 ]
 
 

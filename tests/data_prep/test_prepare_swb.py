@@ -1,5 +1,6 @@
 """data-prep/prepare-swb.sh: rules, formats, splits, wrong input, and all of it once."""
 
+import os
 import shutil
 from argparse import Namespace
 from collections import Counter
@@ -14,7 +15,7 @@ from preparations import call, common, error_of, lines_of, swb, write
 @pytest.mark.parametrize(
     ("source", "rule"),
     [(source, rule) for source, rules in swb.RULES.items() for rule in rules]
-    + [("fisher", rule) for rule in swb.COMMON_RULES],
+    + [(source, rule) for source in ("fisher", "swb1", "text") for rule in swb.COMMON_RULES],
     ids=lambda value: value if isinstance(value, str) else value.example,
 )
 def test_rule_examples(source, rule):
@@ -136,6 +137,28 @@ def test_copies_and_links_count_once(tmp_path):
     (tmp_path / "links" / "part1").symlink_to(root)
     for folder in (root, tmp_path / "links"):
         assert len(swb.conversations(folder, swb.FISHER_NAMES, "fisher")) == 6
+
+
+def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
+    """A file or folder of a corpus that is listed and can't be opened isn't left out."""
+    fisher, swda = make_fisher(tmp_path / "fisher"), make_swda(tmp_path / "swda")
+    options = ["--out", tmp_path / "out", "--valid-conversations", 1, "--test-conversations", 1]
+    broken = fisher / "data" / "trans" / "fe_03_00009.txt"
+    broken.symlink_to("nowhere")
+    assert str(broken) in error_of(monkeypatch, swb, "--fisher", fisher, *options)
+    broken.unlink()
+    scandir = os.scandir
+    for corpus, closed in (("fisher", fisher / "data" / "trans"), ("swda", swda / "swda_data" / "val")):
+
+        def read(path, closed=closed):
+            if os.fspath(path) == str(closed):
+                raise PermissionError(13, "Permission denied", path)
+            return scandir(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", read)
+            assert "Permission denied" in error_of(patch, swb, f"--{corpus}", tmp_path / corpus, *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_held_out_conversations_are_whole(tmp_path):

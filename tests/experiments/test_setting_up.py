@@ -81,6 +81,15 @@ def test_what_is_installed(called):
         assert code == 2 and named in said
 
 
+@pytest.mark.parametrize("arguments, variables, asked", [
+    (["--fast", "-x"], {}, "2 .* tests/options tests/numerics -x"),
+    (["-k", "a b"], {"WORKERS": "0"}, "0 .* -k a b"),
+])  # fmt: skip
+def test_which_tests_run(arguments, variables, asked, called):
+    code, said, calls = called("test", *arguments, PYTHON_BIN="{tmp}/3.12", **variables)
+    assert code == 0 and re.fullmatch(f".*-m pytest -q --numprocesses {asked}", calls[-1]), said
+
+
 def test_quickstart(called, tmp_path):
     """Figures, sentences and curves are those of the files; a second call finds all of them."""
     code, said, calls = called("quickstart", PYTHON_BIN="{tmp}/3.12")
