@@ -1,6 +1,6 @@
 """Replacements of parts of fairseq, a file a subject; :func:`apply` puts all of it into fairseq.
 
-A replacement's docstring says what fairseq does, and after "Lost:" what a user lost by it; ``issue`` is upstream's,
+A replacement's docstring says what fairseq does, and after "Lost:" what went wrong for a user; ``issue`` is upstream's,
 where one is known. ``python -m fairseq_kernels --patches`` makes docs/patches.md of them.
 """
 

@@ -44,7 +44,7 @@ def save(theirs, obj, filename: str, async_write: bool = False) -> None:
 def copy(theirs, source: str, target: str, overwrite: bool = False) -> bool:
     """fairseq copies over the older checkpoint.
 
-    Lost: checkpoint_last.pt and checkpoint_best.pt, where an interruption or a full disk cut the copy off.
+    Lost: an interruption or a full disk destroyed checkpoint_last.pt and checkpoint_best.pt.
     """
     if file_io.IOPathManager is not None:  # which knows other file systems
         return theirs(source, target, overwrite)
@@ -108,7 +108,7 @@ def resume(theirs, cfg, trainer, **options):
     """fairseq looks for checkpoint_last.pt only. It starts from scratch if a given file is missing, and continues a
     finished training. It keeps best loss and --patience from an earlier training in the same process.
 
-    Lost: hours of training, and its best checkpoint.
+    Lost: hours of training were lost, and its best checkpoint.
     """
     early_stop().clear()
     vars(checkpoint_utils.save_checkpoint).pop("best", None)

@@ -22,7 +22,7 @@ AGAIN = "make the data-bin again, with a data-prep script or fairseq-preprocess"
 def restore_numpy_compat() -> None:
     """fairseq names np.compat.long, which numpy 2.4 no longer has, in its datasets of blocks.
 
-    Lost: language models with a new numpy.
+    Lost: language models failed with a new numpy.
     """
     if not hasattr(np, "compat"):
         np.compat = types.SimpleNamespace(long=int)

@@ -31,7 +31,7 @@ BOUNDS.update(dict.fromkeys(COUNTS, (0, sys.float_info.max)), seed=(0, (1 << 31)
 def eval_str_list(theirs, text, kind=float):
     """fairseq reads a list of numbers as Python does.
 
-    Lost: the option's name, as --lr 0.001x ended in a SyntaxError in "<unknown>, line 1".
+    Lost: --lr 0.001x ended in a SyntaxError in "<unknown>, line 1".
     """
     try:
         numbers = theirs(text, kind)

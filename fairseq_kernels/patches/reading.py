@@ -20,7 +20,7 @@ VALUES += (ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div
 def let_checkpoints_be_read() -> None:
     """fairseq stores an argparse.Namespace and numpy's numbers, which torch's safe loader refuses since 2.6.
 
-    Lost: every checkpoint.
+    Lost: no checkpoint could be read.
     """
     allow_harmless_classes()
 
@@ -65,7 +65,7 @@ def evaluated(text: str):
 def evaluate_values_alone() -> None:
     """fairseq evaluates settings as Python programs, those of a checkpoint too.
 
-    Lost: safety, as somebody else's checkpoint ran its code.
+    Lost: somebody else's checkpoint ran its code.
     """
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("fairseq", "fairseq_cli") and module is not None:

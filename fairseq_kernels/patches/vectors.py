@@ -14,7 +14,7 @@ from . import replaces
 def parse_embedding(theirs, path: str) -> Dict[str, Tensor]:
     """fairseq always skips the first line as a header, and reads any file as vectors.
 
-    Lost: the first word of GloVe's files, and words with a space in them. The error did not name the bad file.
+    Lost: the first word of GloVe's files was lost, and words with a space. The error did not name the bad file.
     """
     vectors: Dict[str, Tensor] = {}
     dimension, line = 0, 0
