@@ -13,6 +13,7 @@ REFERENCE = {  # chapter: names and the methods of each that are shown
         "OutputLayer": ["forward", "nll", "evaluate", "set_log_prior", "reset_parameters"],
         "distill": [],
         "GeneralizedSoftmax": ["from_linear", "extend_vocabulary", "mixture_weights", "component_names"],
+        "SphericalFamily": [],
         "TaylorSoftmax": [],
         "SphericalSoftmax": [],
         "SquaredError": [],
@@ -20,7 +21,7 @@ REFERENCE = {  # chapter: names and the methods of each that are shown
         "KerBSoftmax": ["set_num_updates"],
         "AllocationSettings": [],
     },
-    "Very large vocabularies": {"factored": [], "FactoredSGD": ["step"]},
+    "Very large vocabularies": {"factored": [], "FactoredSpherical": [], "FactoredSGD": ["step"]},
     "Hugging Face": {"replace_head": [], "from_pretrained": []},
     "Own output layers": {"register_output_layer": [], "Options": ["arguments"], "option": []},
     "Own kernels": {
@@ -71,7 +72,7 @@ def markdown(docstring: str) -> str:
             section = heading[1]
             lines += [f"**{section}**", ""]
         elif section and line.startswith("    "):
-            entry = re.match(r"    (\S+): (.*)", line) if section != "Returns" else None
+            entry = re.match(r"    (\S+(?:, \S+)?): (.*)", line) if section != "Returns" else None
             lines.append(f"- `{entry[1]}`: {entry[2]}" if entry else re.sub("^ +", "  " * (section != "Returns"), line))
         else:
             section = section if not line else None

@@ -55,10 +55,10 @@ def replace_head(model: PreTrainedModel, kernels="lin", **options) -> PreTrained
         kernels: as in :class:`GeneralizedSoftmax`, like the ``options``; ``config.kernel_head`` keeps them.
 
     Returns:
-        The same model, now of the class :func:`with_kernel_head` of its own.
+        The same model; its class is now :func:`with_kernel_head` of the former one.
 
     Raises:
-        ValueError: the configuration has the model cap or scale its logits, which would change log-probabilities.
+        ValueError: the configuration caps or scales the logits, which would change log-probabilities.
     """
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(model.config, name, None) not in (None, 1):
@@ -72,7 +72,7 @@ def replace_head(model: PreTrainedModel, kernels="lin", **options) -> PreTrained
 
 
 def from_pretrained(folder: str, **options) -> PreTrainedModel:
-    """The model that ``save_pretrained`` wrote; ``options`` are those of the host's ``from_pretrained``."""
+    """The model that ``save_pretrained`` wrote; ``options`` are those of transformers' ``from_pretrained``."""
     host = MODEL_FOR_CAUSAL_LM_MAPPING[type(AutoConfig.from_pretrained(folder))]
     return with_kernel_head(host).from_pretrained(folder, **options)
 

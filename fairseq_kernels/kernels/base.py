@@ -24,8 +24,8 @@ class Hyperparameter:
     Args:
         name: as written in ``--kernel-params "KERNEL.NAME=VALUE"``.
         default: value when nothing is said (the paper-like setting).
-        domain: a key of :data:`DOMAINS`; ``"count"`` (integers from 1) can't be learned.
-        learn_from: start of training for ``NAME=learned``; a number or a function of ``embed_dim``.
+        domain: a key of :data:`DOMAINS`; ``"count"`` (integers, 1 to 1000) can't be learned.
+        learn_from: start value of ``NAME=learned``; a number or a function of ``embed_dim``.
     """
 
     name: str
@@ -92,15 +92,14 @@ class Kernel(nn.Module):
     """A kernel function S(W_v, h), which replaces the softmax layer's inner product (Gao et al. 2019, Eq. 4-12).
 
     Every kernel of the paper is an element-wise function of inner products of W_v and h (or of blocks of their
-    coordinates) and of a few numbers that depend on one of the two alone. A kernel therefore says
+    coordinates) and of a few numbers that depend on one of the two alone. In plain, differentiable torch a kernel says
 
     - :meth:`queries`: which inner products it needs;
     - :meth:`word_terms` and :meth:`context_terms`: the numbers of each word and of each context vector;
-    - :meth:`similarity`: how they combine to S,
+    - :meth:`similarity`: how they combine to S.
 
-    in plain, differentiable torch. The output layers compute the matrix products, once for all kernels of a mixture
-    that share W; autograd does the rest. Only :meth:`similarity` has no default. A new
-    kernel is a subclass with a name of its own::
+    The output layers compute the products, in one multiplication for all kernels of a mixture that share W; autograd
+    does the rest. Only :meth:`similarity` has no default. A new kernel is a subclass with a name of its own::
 
         @register_kernel("near")
         class NegativeDistance(Kernel):
@@ -191,12 +190,12 @@ class Kernel(nn.Module):
         return {name: torch.as_tensor(self.value(name)).detach() for name in self._real}
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
-        """The inner products needed: pairs of query vectors (N, m) and a slice of m word coordinates."""
+        """The inner products needed: pairs (query vectors (N, m), slice of m word coordinates)."""
         return [(contexts, slice(None))]
 
     def word_terms(self, weight: Tensor) -> Tuple[Tensor, ...]:
-        """Numbers of each word: tensors (V,) from the projection matrix (V, d), or from a block of its rows: a word's
-        numbers may depend on its own row alone."""
+        """Numbers of each word, by its own row alone: tensors (V,) from the projection matrix (V, d), or from a block
+        of its rows."""
         return ()
 
     def context_terms(self, contexts: Tensor) -> Tuple[Tensor, ...]:

@@ -74,24 +74,24 @@ def refuse_computed(module: nn.Module, parametrized: bool) -> None:
 class OutputLayer(LayerState):
     """The layer from context vectors h (d) to a distribution over V words.
 
-    - ``layer(features)``: normalised log-probabilities, so that it stands in for fairseq's ``output_projection``:
-      the softmax of log-probabilities is the probabilities, whatever is done with them afterwards.
+    - ``layer(features)``: normalised log-probabilities. It stands in for fairseq's ``output_projection``, because a
+      softmax or log-softmax after it leaves the distribution as it is.
     - ``layer.nll(features, target)``: the loss alone, without a tensor of N x V.
 
     A subclass gives :meth:`log_probabilities`, :meth:`prior_bias` and either :meth:`loss_pass` (see
     ``chunked_loss.LossPass``) or :meth:`losses`.
 
-    Both compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. In these two modes
-    kernels' :meth:`nll` on CUDA multiplies by the word vectors in half precision and accumulates in float32. Under
-    autocast to bfloat16, CPUs with bfloat16 products use them for the two products of the backward pass.
+    Layer and ``nll`` compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. In
+    these two modes the ``nll`` of kernels multiplies by the word vectors in half precision on CUDA (torch >= 2.8), and
+    adds up in float32. Under autocast to bfloat16, CPUs that multiply bfloat16 do so in the backward pass.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
         num_embeddings: V, number of words.
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
         settings: as ``kind``, but a difference only warns. They change the distribution, not the parameters.
-        memory_budget: bytes of work space for :meth:`nll` (the spherical family's needs none); default at most 192 MiB
-            on the CPU, 512 MiB on CUDA. Evaluation without gradients may take four times as much.
+        memory_budget: bytes of work space for :meth:`nll` (the spherical family's ``nll`` needs none) and evaluation,
+            which may take four times as much; default at most 192 MiB on the CPU, 512 MiB on CUDA.
 
     Attributes:
         weight: projection matrix W (V, d).
@@ -213,7 +213,7 @@ class OutputLayer(LayerState):
         return_metrics: Union[bool, str] = False,
         class_weight: Optional[Tensor] = None,
     ) -> Union[Tensor, Tuple[Tensor, Metrics]]:
-        """Negative log-likelihood of the target words, in nats, without an N x V tensor.
+        """The loss of the target words: -log p in nats, unless :attr:`loss_is_nll` is False. No N x V tensor is made.
 
         Under ``torch.compile`` it is a break in the graph. It has no second derivative.
 
@@ -225,10 +225,9 @@ class OutputLayer(LayerState):
             reduction: ``"sum"`` or ``"mean"`` over the tokens that count (with weights, over their sum, as torch's
                 ``cross_entropy``): a scalar; ``"none"``: the shape of ``target``, 0 where ignored.
             token_weight: a factor of each token's loss, of the shape of ``target``; it may have a gradient.
-            return_metrics: also return what the pass has computed anyway; ``"entropy"``: and the distributions'
+            return_metrics: True also returns what the pass has computed anyway; ``"entropy"`` adds the distributions'
                 entropy, which takes the products with the words once more.
-            class_weight: a factor (V,) of the loss for each target word; ``"mean"`` divides by the sum of the targets'
-                factors.
+            class_weight: a factor (V,) of the loss for each target word.
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
@@ -315,6 +314,8 @@ class OutputLayer(LayerState):
             for word in words[(words < 0) | (words >= self.vocab_size)][:1].tolist():
                 raise ValueError(f"target {word} is not one of the {self.vocab_size} words, nor the ignore_index")
         if class_weight is not None:
+            if class_weight.shape != (self.vocab_size,):
+                raise ValueError(f"class_weight of shape {tuple(class_weight.shape)} is not ({self.vocab_size},)")
             of_target = class_weight.to(flat)[words]
             weight = of_target if weight is None else weight * of_target
         return Tokens(flat, words, weight, counted, self.product_dtype(flat))

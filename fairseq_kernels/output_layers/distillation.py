@@ -9,7 +9,7 @@ from ..fused.matrix_products import chunks
 
 
 def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Module, temperature: float = 1.0) -> Tensor:
-    """The divergence T^2 KL(teacher || layer) of each token, in nats, both distributions softened by T.
+    """T^2 KL(teacher || layer) of each token, in nats, softened by T: a method, ``layer.distill(features, ...)``.
 
     It is computed a chunk of tokens at a time, and once more in backward, so that no tensor of N x V exists.
 

@@ -209,9 +209,9 @@ def factored(
 
     Args:
         layer: of the spherical family; its weights are copied.
-        condition_limit: U is folded into A when ||U|| ||U^-1|| / e (Frobenius norms) exceeds this; default 1e2, in
+        condition_limit: U is multiplied into A when ||U|| ||U^-1|| / e (Frobenius norms) exceeds this; default 1e2, in
             float64 1e6.
-        fold_every: updates between two folds at most.
+        fold_every: updates after which that is done in any case.
     """
     if not isinstance(layer, SphericalFamily):
         raise ValueError(f"{type(layer).__name__} can't be factored; give a layer of the spherical family")

@@ -29,7 +29,7 @@ class Shared(NamedTuple):
 class GeneralizedSoftmax(OutputLayer):
     """p(w_v | h) = sum_k pi_k softmax_v(S_k(W_v, h_k) + beta_v)   (Gao et al. 2019, Eq. 1-3)
 
-    with pi = softmax(M^T h) and h_k = tanh(C_k^T h). A single kernel (K = 1) uses h itself and has no C and no M:
+    with pi = softmax(M^T h) and h_k = tanh(C_k^T h). A single kernel (K = 1) uses h itself, without C and M:
     "the exact same number of parameters" as the linear one (section 4.2).
 
     Args:
@@ -42,8 +42,8 @@ class GeneralizedSoftmax(OutputLayer):
         kernel_params: hyper-parameters, as ``"log.p=2,rbf.gamma=learned"`` or a mapping; ``"rbf2.gamma=10"`` of a
             component alone, by its name in :meth:`component_names`.
         memory_budget: as in :class:`OutputLayer`.
-        latent_projection: None: a single kernel takes h, a mixture's components tanh(C_k^T h). ``"tanh"``: a single
-            kernel takes tanh(C^T h), too. ``"linear"``: both take C^T h.
+        latent_projection: None: as above. ``"tanh"``: a single kernel takes tanh(C^T h), too. ``"linear"``: a single
+            kernel or each component takes C^T h.
         device, dtype: of the parameters, as in ``nn.Linear``; learned hyper-parameters are at least float32.
 
     Attributes:

@@ -22,11 +22,11 @@ USED = 0.01  # a sense with less than this part of its word counts as idle in lo
 
 
 class KerBSoftmax(OutputLayer):
-    """p(y = i | h) = sum_j p(s = <i,j>), p(s) = softmax over all senses of K_theta(h, w_s)   (Eq. 4, 5), with
+    """p(y = i | h) = sum_j p(s = <i,j>), p(s) = softmax of K_theta(h, w_s) over all senses, with
 
         K_theta(h, w) = ||h|| ||w|| alpha (e^(-theta cos(h, w)) - 1),  alpha = -theta / (2 (e^-theta + theta - 1))
 
-    (Eq. 9): the inner product at theta = 0; the larger theta, the flatter near w.
+    (Miao et al. 2019, Eq. 4, 5, 9): the inner product at theta = 0; the larger theta, the flatter near w.
 
     Args:
         embed_dim: d, dimension of context and sense vectors.
@@ -37,8 +37,8 @@ class KerBSoftmax(OutputLayer):
         kernel: whether scores are K_theta; False takes the inner product, without theta.
         positive_only: K_theta only where cos > 0, elsewhere the inner product, as the authors' released code.
         theta: its start.
-        allocation: how senses move between words in training (section 4.2), at the updates that
-            :meth:`set_num_updates` is called with; None: they stay.
+        allocation: how senses move between words in training (section 4.2), in calls of :meth:`set_num_updates`; None:
+            they stay.
         memory_budget: as in :class:`OutputLayer`.
         device, dtype: of the parameters, as in ``nn.Linear``.
 

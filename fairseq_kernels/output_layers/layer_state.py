@@ -27,7 +27,7 @@ class LayerState(nn.Module):
         self._cached: Optional[Tuple] = None
 
     def reset_parameters(self) -> None:
-        """Gives parameters and buffers their start values, those of a layer that was made on the meta device, too."""
+        """Gives parameters and buffers their start values, also after the layer was made on the meta device."""
         self.kind_version.copy_(self.encoded_kind())
 
     def encoded_kind(self) -> Tensor:

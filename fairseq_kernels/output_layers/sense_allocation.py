@@ -28,8 +28,8 @@ class AllocationSettings:
         maximum: the most senses of a word.
         share: the most senses that move at a time, as a part of V; one at least.
         frequent: only this part of the vocabulary, its most frequent words, receives senses.
-        noise: a moved sense starts as its new word's most used sense plus Gaussian noise, whose standard deviation is
-            this multiple of that of the sense's coordinates.
+        noise: a moved sense starts as its new word's most used sense plus Gaussian noise, of this many times the
+            standard deviation of that sense's coordinates.
     """
 
     every: int = 500

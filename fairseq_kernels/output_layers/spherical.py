@@ -102,7 +102,7 @@ class SphericalStatistics(torch.autograd.Function):
 
 
 class SphericalFamily(OutputLayer):
-    """p(v | h) = g(o_v) / sum_u g(o_u) and o = W h + beta (section 3), trained by a spherical loss of o.
+    """p(v | h) = g(o_v) / sum_u g(o_u), o = W h + beta, trained by a spherical loss (de Brebisson & Vincent 2016, 3).
 
     The loss of N tokens costs O(V d^2 + N d^2) in time, not O(N V d): it needs o_y, sum_v o_v and sum_v o_v^2 alone
     (:class:`SphericalStatistics`). A subclass gives :attr:`kind`, :meth:`numerator`, :meth:`loss` and
@@ -238,9 +238,9 @@ class SphericalSoftmax(SphericalFamily):
 
 
 class SquaredError(SphericalFamily):
-    """||o - e_y||^2 = q - 2 o_y + 1, the outputs' squared error to a one-hot target (section 1).
+    """||o - e_y||^2 = ||o||^2 - 2 o_y + 1, the outputs' squared error to a one-hot target (section 1).
 
-    Its expectation is least where o is the distribution. So p is o, clamped to at least :attr:`least` and normalised.
+    It is minimal in expectation where o is the distribution. So p is o, clamped to 1e-8 or more and normalised.
     """
 
     kind = "squared error"
@@ -258,8 +258,8 @@ class SquaredError(SphericalFamily):
 
 
 class SoftmaxBound(SphericalFamily):
-    """softmax(o), trained by an upper bound of its log-loss (Bouchard 2007; section 2), whose alpha is at the optimum;
-    its parameter ``xi`` is a number from 1e-12 to 1e10, or None for each example's tightest."""
+    """softmax(o), trained by Bouchard's upper bound of its log-loss (2007; section 2) with the best alpha; the bound's
+    ``xi`` is a number from 1e-12 to 1e10, or None for the tightest bound of each example."""
 
     kind = "softmax bound"
     loss_is_nll = False

@@ -167,6 +167,7 @@ def test_wrong_sizes(options, said):
     ((3, 5), [0, 1, 2], {}, ["(3, 5)", "embed_dim=6"]),
     ((3, 6), [0, 1], {}, ["(2,)", "(3, 6)"]),
     ((3, 6), [0, 1, 2], {"token_weight": torch.ones(2)}, ["token_weight of shape (2,)", "(3, 6)"]),
+    ((3, 6), [0, 1, 2], {"class_weight": torch.ones(10)}, ["class_weight of shape (10,)", "(9,)"]),
     ((3, 6), [0, 9, 2], {}, ["target 9", "9"]),
     ((3, 6), [0, -100, 2], {"ignore_index": 1}, ["target -100", "9"]),
     ((3, 6), [0, 1, 2], {"label_smoothing": 1.0}, ["label_smoothing=1", "below 1"]),
