@@ -260,7 +260,7 @@ def train(arguments: List[str], folder: Path, label: str = "") -> None:
 
 
 def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iterator[str]:
-    """Lines for the screen about new lines of a log. Those of its updates are added to ``seconds_per_update``."""
+    """Lines for the screen about new lines of a log. ``seconds_per_update`` gets one more figure for each of them."""
     yield from SAID.findall(text)
     steps = STEP.findall(text)
     seconds_per_update += [1 / max(float(speed), 0.01) for _, _, speed, _ in steps]
