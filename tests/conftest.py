@@ -4,7 +4,7 @@ import os
 import sys
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: everything here is too small for two threads
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same on every machine
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("TEST_GPU", "")  # else the same on every machine
 os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in xdist's workers too
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
