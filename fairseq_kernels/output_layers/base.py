@@ -91,7 +91,8 @@ class OutputLayer(LayerState):
         kind: what a checkpoint's layer must agree with; it is written into checkpoints.
         settings: as ``kind``, but a difference only warns. They change the distribution, not the parameters.
         memory_budget: bytes of work space for :meth:`nll` (the spherical family's ``nll`` needs none) and evaluation,
-            which may take four times as much; default at most 192 MiB on the CPU, 512 MiB on CUDA.
+            which may take four times as much; default at most 192 MiB on the CPU, 512 MiB on CUDA, where compiled code
+            takes about as much again.
 
     Attributes:
         weight: projection matrix W (V, d).
