@@ -19,7 +19,13 @@ EVERY = {
     **{name: FAMILY[name] for name in FAMILY},
     **LAYERS,
 }
-ERROR = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 4e-3}
+PRECISIONS = {  # of the parameters, of autocast, and the error allowed
+    "float64": (torch.float64, None, 1e-10),
+    "float32": (torch.float32, None, 1e-4),
+    "autocast to bfloat16": (torch.float32, torch.bfloat16, 4e-2),
+    "autocast to float16": (torch.float32, torch.float16, 4e-3),
+    "float16": (torch.float16, None, 4e-3),
+}
 
 
 def results(layer, features, target, smoothing, autocast):
@@ -43,23 +49,26 @@ def results(layer, features, target, smoothing, autocast):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", EVERY)
-def test_as_on_the_cpu(name, dtype, smoothing):
-    """In several chunks of unlike size; bfloat16 and float16 by autocast."""
+def test_as_on_the_cpu(name, precision, smoothing):
+    """In several chunks of unlike size."""
     torch._dynamo.reset()  # a function is compiled for eight kinds of input at most
     torch.manual_seed(0)
-    layer = randomised(EVERY[name](32, 1001))
     if smoothing and name in FAMILY:
         pytest.skip("a spherical loss has no label smoothing")
+    if precision == "float16" and name in ("rbf", "wav"):
+        pytest.skip("these gradients are below the range of float16")
+    dtype, half, allowed = PRECISIONS[precision]
+    layer = randomised(EVERY[name](32, 1001)).to(dtype).double()
     layer.memory_budget = 300 * layer.work_space().numbers * (8 if dtype == torch.float64 else 4)
     features, target = inputs(layer, 700)
+    features = features.detach().to(dtype).double().requires_grad_()
     wanted = results(layer, features, target, smoothing, contextlib.nullcontext())
-    half = dtype in (torch.bfloat16, torch.float16)
-    layer.to("cuda", torch.float32 if half else dtype)
+    layer.to("cuda", dtype)
     features = features.detach().to(layer.weight).requires_grad_()
-    found = results(layer, features, target.cuda(), smoothing, torch.autocast("cuda", dtype, enabled=half))
+    found = results(layer, features, target.cuda(), smoothing, torch.autocast("cuda", half, enabled=half is not None))
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         error = (found[name].cpu().double() - value.double()).norm() / value.double().norm().clamp(min=1e-30)
-        assert error < ERROR[dtype], f"{name}: {error:.1e}"
+        assert error < allowed, f"{name}: {error:.1e}"
