@@ -38,9 +38,8 @@ EXPLANATIONS = {
     "for instance loss; bleu needs --eval-bleu",
     r"Torch not compiled with CUDA|Found no NVIDIA driver": "torch finds no GPU here, which --fp16 and the like need; "
     "leave them out",
-    r"no attribute 'xla_device'": "fairseq's --bf16 is for TPUs only; on a GPU give --amp or --fp16",
-    r"Unsupported optimizer: FusedAdamW": "--memory-efficient-fp16 doesn't go with --optimizer fused_adamw; give "
-    "--optimizer adam",
+    r"no attribute 'xla_device'": "fairseq's --bf16 and --tpu need a TPU; on a GPU give --amp or --fp16",
+    r"Unsupported optimizer: (\w+)": "--memory-efficient-fp16 doesn't go with the optimizer {0}; give --optimizer adam",
     r"MemoryError|[Oo]ut of memory|can't allocate memory": "out of memory; give smaller layers, "
     "--batch-size, --max-tokens or --output-memory-mib",
 }

@@ -4,6 +4,7 @@ import json
 import runpy
 import shlex
 import subprocess
+from functools import partial
 from itertools import product
 
 import pytest
@@ -57,8 +58,8 @@ def test_published_records_are_of_today_s_commands(monkeypatch):
     for name in ("limit", "output_layer", "training_speed", "decoding"):
         for record in json.loads((USER_DIR.parent / "results" / f"{name}.json").read_text()):
             monkeypatch.setattr("sys.argv", shlex.split(record["command"])[1:])
-            gpu = bool(record["made"]["machine"].get("gpu"))  # by which --device is chosen
-            monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+            # the default of --device
+            monkeypatch.setattr(torch.cuda, "is_available", partial(bool, record["made"]["machine"]["gpu"]))
             main()
             rows, settings = commands[-1][0], vars(commands[-1][1])
             assert {key: settings[key] for key in settings.keys() - {"measure", "out"}} == record["settings"]
