@@ -40,18 +40,18 @@ def results(layer, features, target, smoothing, autocast):
     weight = torch.linspace(0.5, 2, len(target), dtype=torch.float64).to(features)
     options = {"ignore_index": 3, "label_smoothing": smoothing, "token_weight": weight}
     with autocast:
-        loss, found = layer.nll(features, target, **options, return_metrics="entropy")
-        found |= {"loss": loss, "each loss": layer.nll(features, target, reduction="none"), "log p": layer(features)}
-        found["log p of the target"] = layer.evaluate(features, target)[0]
+        loss, outputs = layer.nll(features, target, **options, return_metrics="entropy")
+        outputs |= {"loss": loss, "each loss": layer.nll(features, target, reduction="none"), "log p": layer(features)}
+        outputs["log p of the target"] = layer.evaluate(features, target)[0]
         divergence = layer.distill(features, features.detach(), lambda given: given.repeat(1, 32)[:, :1001])
     named = {"features": features, **dict(layer.named_parameters())}
     learned = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
-    values = {"loss": loss, "log p": found["log p"].gather(1, target.unsqueeze(1)).sum()}
+    values = {"loss": loss, "log p": outputs["log p"].gather(1, target.unsqueeze(1)).sum()}
     if layer.loss_is_nll:  # else p is clamped, with kinks
         values["divergence"] = divergence.sum()
     for name, value in values.items():
-        found |= {f"{of} by {name}": grad for of, grad in zip(learned, gradients(value, *learned.values()))}
-    return found
+        outputs |= {f"{of} by {name}": grad for of, grad in zip(learned, gradients(value, *learned.values()))}
+    return outputs
 
 
 @pytest.mark.parametrize("name,precision,smoothing", CASES)
@@ -64,12 +64,12 @@ def test_as_on_the_cpu(name, precision, smoothing):
     layer.memory_budget = 300 * layer.work_space().numbers * 4
     features, target = inputs(layer, 700)
     features = features.detach().to(dtype).double().requires_grad_()
-    wanted = results(layer, features, target, smoothing, contextlib.nullcontext())
+    expected = results(layer, features, target, smoothing, contextlib.nullcontext())
     layer.to("cuda", dtype)
     features = features.detach().to(layer.weight).requires_grad_()
     autocast = torch.autocast("cuda", autocast_dtype, enabled=autocast_dtype is not None)
-    found = results(layer, features, target.cuda(), smoothing, autocast)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        error = (found[name].cpu().double() - value.double()).norm() / value.double().norm().clamp(min=1e-30)
+    actual = results(layer, features, target.cuda(), smoothing, autocast)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        error = (actual[name].cpu().double() - value.double()).norm() / value.double().norm().clamp(min=1e-30)
         assert error < allowed, f"{name}: {error:.1e}"
