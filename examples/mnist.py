@@ -13,6 +13,7 @@ again. Several of these commands, of different --losses, may write to one file.
 import argparse
 import copy
 import hashlib
+import math
 import time
 from pathlib import Path
 
@@ -109,11 +110,13 @@ def train(data, name: str, learning_rate: float, seed: int, epochs: int):
             loss.backward()
             optimizer.step()
         loss, _ = evaluate(model, layer, *valid)
+        if not math.isfinite(loss):  # diverged
+            break
         curve.append(round(loss, 5))
         plateau.step(loss)
         if loss < best:
             best, best_epoch, state = loss, epoch, copy.deepcopy((model.state_dict(), layer.state_dict()))
-        if loss != loss or epoch >= best_epoch + 10:
+        if epoch >= best_epoch + 10:
             break
     if state is None:
         return best, {}, curve
@@ -156,7 +159,7 @@ def main() -> None:
         best, metrics, curve = train(parts, name, learning_rate, seed, args.epochs)
         made = {"argv": table.command.split(), "data": data.hexdigest()[:12], **provenance()}
         made["seconds"] = round(time.time() - started)
-        figures = [{"split": "valid", "metric": "loss", "value": best}]
+        figures = [{"split": "valid", "metric": "loss", "value": best}] if curve else []  # JSON has no infinity
         if profile != "search":
             figures += [{"split": "test", "metric": metric, "value": value} for metric, value in metrics.items()]
         record = {"run": identity, "made": made, "metrics": figures, "curves": {"valid": curve}}
@@ -170,7 +173,8 @@ def main() -> None:
         while best != chosen:
             best = chosen
             near = range(max(best - 1, 0), min(best + 2, len(LEARNING_RATES)))
-            chosen = min(near, key=lambda n: run(name, "search", 0, LEARNING_RATES[n])["metrics"][0]["value"])
+            found = {n: run(name, "search", 0, LEARNING_RATES[n])["metrics"] for n in near}
+            chosen = min(near, key=lambda n: found[n][0]["value"] if found[n] else math.inf)
         for split in args.splits:
             for seed in args.seeds:
                 run(name, split, seed, LEARNING_RATES[best])
