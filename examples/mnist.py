@@ -173,8 +173,8 @@ def main() -> None:
         while best != chosen:
             best = chosen
             near = range(max(best - 1, 0), min(best + 2, len(LEARNING_RATES)))
-            found = {n: run(name, "search", 0, LEARNING_RATES[n])["metrics"] for n in near}
-            chosen = min(near, key=lambda n: found[n][0]["value"] if found[n] else math.inf)
+            metrics = {n: run(name, "search", 0, LEARNING_RATES[n])["metrics"] for n in near}
+            chosen = min(near, key=lambda n: metrics[n][0]["value"] if metrics[n] else math.inf)
         for split in args.splits:
             for seed in args.seeds:
                 run(name, split, seed, LEARNING_RATES[best])
