@@ -41,11 +41,13 @@ def test_main_table():
 
 
 def test_quoted_figures():
-    """Each difference with its interval, and each mean with its number of seeds, stands in a table."""
+    """Each difference with its interval, each mean with its number of seeds, and each p value stands in a table."""
     text, tables = ((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("results.md", "results-tables.md"))
-    text = re.sub("<!-- verdicts -->.*?<!-- /verdicts -->", "", text, flags=re.S)
-    quoted = re.findall(r"[-+][\d.,]+(?: %)? \[[^]]+]|\b[\d.,]+ \(\d\)", text)
+    text = " ".join(re.sub("<!-- verdicts -->.*?<!-- /verdicts -->", "", text, flags=re.S).split())
+    quoted = re.findall(r"[-+][\d.,]+(?: %)? \[[^]]+]|\b[\d.,]+ \(\d+\)", text)
     assert len(quoted) > 20 and [figure for figure in quoted if figure not in tables.replace("\\", "")] == []
+    p_values = re.findall(r"\bp (?:=|<) (0\.\d+)", text)
+    assert p_values and [p for p in p_values if not re.search(rf"(\| |&lt; |p = ){p}\b", tables)] == []
 
 
 def test_tables(tmp_path):
