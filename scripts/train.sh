@@ -20,7 +20,7 @@
 #   --save-dir DIR    checkpoints, and all output in DIR/train.log; the same command again continues from the newest
 #                     whole checkpoint
 #
-# On a GPU add --fp16 or --amp for translation. All other options go to fairseq-train, after those of the profile, and win
+# On a GPU add --amp for translation. All other options go to fairseq-train, after those of the profile, and win
 # over them. Another --lr-scheduler drops the profile's scheduler settings: give its warm-up, too. Another --arch, such as
 # kernel_transformer_lm or kernel_transformer_small, has its own sizes.
 set -euo pipefail
