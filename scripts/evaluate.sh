@@ -6,9 +6,8 @@
 #
 # DATA is the folder that a data-prep script made, or its data-bin. Translation needs {valid,test}.ref.LANG beside data-bin.
 #
-# A language model: perplexity by fairseq-eval-lm, </s> and <unk> counted, in blocks of 35 words at most, as the profiles
-# train: shorter ones where the model was trained with fewer --tokens-per-sample, not longer ones. What fairseq says goes to
-# CHECKPOINT.SUBSET.log.
+# A language model: perplexity by fairseq-eval-lm, </s> and <unk> counted, in blocks of as many words as in its training
+# (--tokens-per-sample). What fairseq says goes to CHECKPOINT.SUBSET.log.
 #
 # Translation: two BLEU scores of one decoding by fairseq-generate, fairseq's tokenised BLEU4, comparable with the paper's,
 # and detokenised sacreBLEU, which ignores case, as its signature says (case:lc): IWSLT'14 and Multi30k are prepared in

@@ -70,7 +70,7 @@ def scores(kernel, weight, contexts):
     """S of one of the package's kernels, (N, V), with its present hyper-parameters."""
     values = {hyper.name: kernel.value(hyper.name) for hyper in kernel.all_hyperparameters()}
     scale = values.pop("scale")
-    return scale * FORMULAS[kernel.name](weight, contexts, **values)
+    return scale * FORMULAS[kernel.name](weight * kernel.step, contexts, **values)
 
 
 def components(layer, features):

@@ -288,17 +288,16 @@ def call(command: Callable[..., Any], parser: ArgumentParser, arguments: List[st
 
 
 def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
-    """Perplexity of a language model by fairseq-eval-lm, ``</s>`` and ``<unk>`` counted, in blocks of 35 words at most,
-    as the profiles train, or of the model's own length if that is less; and tokens and nats of each line. The output
-    goes to ``PLACE.log``.
+    """Perplexity of a language model by fairseq-eval-lm, ``</s>`` and ``<unk>`` counted, in blocks of as many words as
+    in the model's training; and tokens and nats of each line. The output goes to ``PLACE.log``.
 
     Raises:
         Failed: words were left out.
     """
-    length = min(35, task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35)
+    length = task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35
     arguments = [
         *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
-        *("--sample-break-mode", "none", "--tokens-per-sample", str(length), "--batch-size", "32"),
+        *("--sample-break-mode", "none", "--tokens-per-sample", str(length), "--batch-size", str(1120 // length or 1)),
         *(*SHARED, *device(), *further),
     ]
     blocks: Dict[int, Tuple] = {}

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, U
 import torch
 from torch import Tensor, nn
 
-from ..fused.inner_product import Product, Scale
+from ..fused.inner_product import Scale
 from ..fused.matrix_products import HALF
 from ..fused.mixture_nll import Scores
 
@@ -122,6 +122,8 @@ class Kernel(nn.Module):
     Attributes:
         fused: the same formula as an ``autograd.Function`` that is faster (see ``fairseq_kernels.fused``), or None.
             A subclass does not inherit it: it would compute another formula.
+        takes_step: whether S(step W_v, h) is had by multiplying the queries, as for functions of W_v . h alone.
+        step: the factor of the word vectors, which the layer sets.
 
     Raises:
         ValueError: a value outside its domain, a hyper-parameter that the kernel hasn't, or ``embed_dim`` too small
@@ -131,6 +133,8 @@ class Kernel(nn.Module):
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
     fused: Optional[Any] = None
+    takes_step = False
+    step = 1.0
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -191,7 +195,7 @@ class Kernel(nn.Module):
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs (query vectors (N, m), slice of m word coordinates)."""
-        return [(contexts, slice(None))]
+        return [(contexts if self.step == 1 else contexts * self.step, slice(None))]
 
     def word_terms(self, weight: Tensor) -> Tuple[Tensor, ...]:
         """Numbers of each word, by its own row alone: tensors (V,) from the projection matrix (V, d), or from a block
@@ -230,9 +234,7 @@ class Kernel(nn.Module):
             return Scores(self.scores(products, words, contexts), free=False)
         scale = self.value("scale")
         similarity = self.fused.apply(*self.fused_values(), *products, *words, *contexts)
-        if isinstance(scale, float) and scale == 1.0:
-            return Scores(similarity, True, token_factor if self.fused is Product else None)
-        return Scores(Scale.apply(similarity, scale), True)
+        return Scores(similarity if isinstance(scale, float) and scale == 1.0 else Scale.apply(similarity, scale), True)
 
     def score_buffers(self) -> int:
         """(n, V) tensors alive in a loss, for choosing the chunk."""

@@ -75,6 +75,10 @@ class Power(PowerKernel):
     """S = -||W_v - h||^p (Eq. 6); with gamma, D becomes gamma D."""
 
     fused = fused.Power
+    takes_step = True
+
+    def word_terms(self, weight):
+        return (squared_norm(weight) * self.step**2,)
 
     def from_distance(self, distance):
         if self.quadratic:

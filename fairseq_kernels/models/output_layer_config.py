@@ -136,10 +136,17 @@ def build_output_layer(
                 f"{embed_dim}; set them equal or don't share"
             )
         layer.weight = shared.weight
+    if shared is not None and getattr(cfg, "output_start", 1) != 1:
+        raise mistake(
+            f"--output-start {cfg.output_start} doesn't fit shared embeddings, which keep their start: in effect the "
+            "output matrix starts --output-step times as large as they are; leave it out"
+        )
     if start is not None and isinstance(layer, GeneralizedSoftmax):
         for matrix in layer.matrices():
             if shared is None or matrix is not shared.weight:
                 start(matrix)
+                with torch.no_grad():
+                    matrix *= layer.start / layer.step
     if cfg.output_init != 1:
         if not 0 < cfg.output_init < math.inf:
             raise mistake(f"--output-init {cfg.output_init} is not allowed: give a number above 0")

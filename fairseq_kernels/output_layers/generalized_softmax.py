@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.word_product import WordMatrices, all_products
-from ..kernels import Kernel
+from ..kernels import KERNELS, Kernel
 from ..kernels.base import check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
@@ -44,6 +45,11 @@ class GeneralizedSoftmax(OutputLayer):
         memory_budget: as in :class:`OutputLayer`.
         latent_projection: None: as above. ``"tanh"``: a single kernel takes tanh(C^T h), too. ``"linear"``: a single
             kernel or each component takes C^T h.
+        start, step: with a step the layer computes with ``step`` W, and W starts ``start / step`` times as large as
+            usual. So the matrix that scores are made of starts ``start`` times as large, and an update of Adam moves it
+            ``step`` times as far. For kernels that are functions of W_v . h, and for pow. A W that is shared with an
+            embedding stays as it is: the matrix then starts ``step`` times as large as the embedding. AdamW's decay
+            acts on W as it is stored, so that in effect it is the same share of the matrix in each update.
         device, dtype: of the parameters, as in ``nn.Linear``; learned hyper-parameters are at least float32.
 
     Attributes:
@@ -54,7 +60,8 @@ class GeneralizedSoftmax(OutputLayer):
         prior_projection: M (d, K); None for K = 1.
 
     Raises:
-        ValueError: an unknown kernel or hyper-parameter, a value outside its domain, a dimension below 1.
+        ValueError: an unknown kernel or hyper-parameter, a value outside its domain, a dimension below 1; a start or
+            step for a kernel that has none.
     """
 
     name = "kernels"
@@ -71,19 +78,26 @@ class GeneralizedSoftmax(OutputLayer):
         latent_projection: Optional[str] = None,
         device=None,
         dtype: Optional[torch.dtype] = None,
+        start: float = 1.0,
+        step: float = 1.0,
     ):
         if latent_projection not in (None, "tanh", "linear"):
             raise ValueError(f"latent_projection={latent_projection!r} is not allowed: give 'tanh', 'linear' or None")
         modules = build_kernels(kernels, embed_dim, kernel_params)
+        check_start_and_step(start, step, modules)
         kind = ",".join(kernel.name for kernel in modules)
         described = [kernel.extra_repr() for kernel in modules]
         own = len(set(described)) > len({kernel.name for kernel in modules})  # settings of components, not of kernels
         settings = " ".join(described if own else sorted(set(described)))
         if latent_projection == "linear":
             settings += " latent_projection=linear"
+        if step != 1:
+            settings += f" step={step:g}"
         super().__init__(embed_dim, num_embeddings, kind, settings, memory_budget)
         self.kernels = nn.ModuleList(modules)
+        self.start, self.step = start, step
         for kernel in modules:
+            kernel.step = step
             check_interface(kernel)
         self.latent_activation = nn.Identity() if latent_projection == "linear" else nn.Tanh()
         components = len(self.kernels)
@@ -103,16 +117,18 @@ class GeneralizedSoftmax(OutputLayer):
     def from_linear(cls, linear: nn.Linear, kernels: KernelSpec = "lin", **options) -> "GeneralizedSoftmax":
         """The layer that shares the weight of a linear layer (d to V), and its bias if it has one.
 
-        Untied components start from copies of the weight. ``options`` are those of the class; device and precision are
-        the linear layer's.
+        Untied components start from copies of the weight. With a ``step`` W is a copy, too, divided by it, so that the
+        layer computes what the linear layer did. ``options`` are those of the class; device and precision are the
+        linear layer's.
         """
         weight, bias = cast(nn.Parameter, linear.weight), cast(Optional[nn.Parameter], linear.bias)
         options = {"bias": bias is not None, "device": weight.device, "dtype": weight.dtype, **options}
         layer = cls(weight.size(1), weight.size(0), kernels, **options)
         with torch.no_grad():
             for matrix in layer.matrices():
-                matrix.copy_(weight)
-        layer.weight = weight
+                matrix.copy_(weight / layer.step)
+        if layer.step == 1:
+            layer.weight = weight
         if bias is not None and layer.bias is not None:
             layer.bias = bias
         return layer
@@ -123,7 +139,7 @@ class GeneralizedSoftmax(OutputLayer):
         for kernel in self.components():
             kernel.reset_parameters()
         for weight in self.matrices():
-            nn.init.normal_(weight, std=self.embed_dim**-0.5)
+            nn.init.normal_(weight, std=self.embed_dim**-0.5 * self.start / self.step)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         for projection in () if self.latent_projection is None else self.latent_projection:
@@ -225,6 +241,17 @@ class GeneralizedSoftmax(OutputLayer):
         buffers = sum(kernel.score_buffers() for kernel in self.components())
         tokens = min(CPU_ROWS // len(self.kernels), CPU_TOKENS)
         return WorkSpace(self.vocab_size * buffers, max(tokens, CPU_UNTIED_TOKENS if self.untied else 1))
+
+
+def check_start_and_step(start: float, step: float, kernels: Sequence[Kernel]) -> None:
+    """Raises ValueError for a number that isn't positive, or a kernel that has no start and step."""
+    for name, value in (("start", start), ("step", step)):
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name}={value} is not allowed: give a number above 0")
+        for kernel in kernels:
+            if value != 1 and not kernel.takes_step:
+                takes = ", ".join(name for name, kernel in KERNELS.items() if kernel.takes_step)
+                raise ValueError(f"{name}={value:g} doesn't fit the kernel {kernel.name}: it is for {takes}")
 
 
 def log_mixture_weights(features: Tensor, prior_projection: Tensor) -> Tensor:

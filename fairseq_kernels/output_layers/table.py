@@ -44,6 +44,11 @@ class KernelOptions(Options):
         const="tanh",
     )
 
+    output_start: float = option(
+        1.0, "the output matrix starts this many times as large as usual in effect; not where embeddings share it"
+    )
+    output_step: float = option(1.0, "each update of Adam moves the output matrix this many times as far in effect")
+
     def arguments(self, words):
         refuse_unused_parameters(self.kernels, self.kernel_params)
         # checkpoints of version 0.2 hold a bool
@@ -53,6 +58,8 @@ class KernelOptions(Options):
             "kernel_params": self.kernel_params,
             "untied": self.untied_projections,
             "latent_projection": latent.get(str(self.latent_projection).lower(), self.latent_projection),
+            "start": self.output_start,
+            "step": self.output_step,
         }
 
 

@@ -30,6 +30,8 @@ def any_layer(draw):
             "latent_projection": draw(st.sampled_from([None, "tanh", "linear"])),
             "kernel_params": ",".join(filter(None, (params for _, params in chosen))),
         }
+        if all(KERNELS[name].takes_step for name, _ in chosen):
+            options["step"] = draw(st.sampled_from([1.0, 3.0]))
         layer = GeneralizedSoftmax(dim, words, ",".join(names), bias, **options)
     elif kind in FAMILY:
         layer = FAMILY[kind](dim, words, bias, **OWN.get(kind, {}))
@@ -318,3 +320,29 @@ def test_torch_jit_names_export(layer):
     for convert in (torch.jit.script, lambda layer: torch.jit.trace(layer, torch.randn(2, 6, dtype=torch.float64))):
         with pytest.raises(RuntimeError, match="torch.export"):
             convert(layer)
+
+
+def test_a_step_is_a_larger_learning_rate():
+    """With a step the layer is the one of a larger matrix; it starts as asked, and from_linear keeps a trained one."""
+    torch.manual_seed(0)
+    features, target = torch.randn(9, 8, dtype=torch.float64), torch.arange(9)
+    linear = nn.Linear(8, 9, dtype=torch.float64)
+    for kernels in ("lin", "pol", "pow", "2xsig,abs"):
+        torch.manual_seed(1)
+        plain = GeneralizedSoftmax.from_linear(linear, kernels=kernels)
+        torch.manual_seed(1)
+        layer = GeneralizedSoftmax.from_linear(linear, kernels=kernels, start=3, step=5)
+        torch.testing.assert_close(layer(features), plain(features))
+        for each in (plain, layer):
+            each.nll(features, target).backward()
+        torch.testing.assert_close(layer.weight.grad, 5 * plain.weight.grad)
+        assert plain.weight is linear.weight is not layer.weight
+        linear.weight.grad = None
+    torch.manual_seed(1)
+    usual = GeneralizedSoftmax(8, 9).weight
+    torch.manual_seed(1)
+    torch.testing.assert_close(5 * GeneralizedSoftmax(8, 9, start=3, step=5).weight, 3 * usual)
+    with pytest.raises(ValueError, match="step=2 doesn't fit the kernel log: it is for lin, "):
+        GeneralizedSoftmax(8, 9, "lin,log", step=2)
+    with pytest.raises(ValueError, match="start=0 is not allowed: give a number above 0"):
+        GeneralizedSoftmax(8, 9, start=0)

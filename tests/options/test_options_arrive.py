@@ -128,6 +128,24 @@ def test_start_of_the_output_matrix(dictionary, options):
     assert (started[0].output_projection.weight is started[0].embed_tokens.weight) == (options is SHARED)
 
 
+@pytest.mark.parametrize("options", [{}, SHARED, UNTIED])
+def test_start_and_step(dictionary, options):
+    """The same layer as scale and start of 0.3 gave; embeddings that share the matrix keep their values."""
+    decoders = []
+    start = {} if options is SHARED else {"output_start": 4.0}
+    for given in ({**start, "output_step": 8.0}, {"kernel_params": "lin.scale=8", "output_init": 0.5}, {}):
+        torch.manual_seed(0)
+        decoders.append(model(dictionary, **given, **options).decoder)
+    own, former, plain = (decoder.output_projection for decoder in decoders)
+    assert torch.equal(own.weight, (plain if options is SHARED else former).weight)
+    with torch.no_grad():
+        former.weight.copy_(own.weight)
+    features = torch.randn(5, 16)
+    assert torch.equal(own(features), former(features))
+    with pytest.raises(SystemExit, match="--output-start 4.0 doesn't fit shared embeddings"):
+        model(dictionary, output_start=4.0, **SHARED)
+
+
 def test_dropout(dictionary):
     """Behind the embedded words, and behind each layer of the LSTM: between them, too."""
     decoder = model(dictionary, decoder_layers=3, decoder_dropout_in=0.25, decoder_dropout_out=0.5).decoder

@@ -12,14 +12,15 @@ from fairseq_kernels.experiments.tables import words_of
 
 CONFIGS = USER_DIR.parent / "configs"
 TINY = {
-    "lm": [f"model.decoder_{size}=8" for size in ("embed_dim", "hidden_size", "out_embed_dim")],
+    "lstm": [f"model.decoder_{size}=8" for size in ("embed_dim", "hidden_size", "out_embed_dim")],
+    "transformer": [f"model.decoder_{size}=8" for size in ("embed_dim", "input_dim", "output_dim", "ffn_embed_dim")],
     "mt": [
         f"model.{side}_{size}"
         for side in ("encoder", "decoder")
         for size in ("embed_dim=8", "ffn_embed_dim=8", "attention_heads=2", "layers=1")
     ],
 }
-PROFILES = sorted(path for kind in TINY for path in CONFIGS.glob(f"{kind}/*.yaml"))
+PROFILES = sorted(path for kind in ("lm", "mt") for path in CONFIGS.glob(f"{kind}/*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,8 @@ def test_profile_trains(config: Path, configs, request, tmp_path):
     words = [f"{name}={own[name]}" if (name := word.partition("=")[0]) in own else word for word in words]
     settings, folder = words[: words.index("--config-dir")], words[words.index("--config-dir") :]
     folder[1] = folder[1].replace("$(python -m fairseq_kernels --configs)", configs)
-    settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *TINY[kind]]
+    tiny = TINY["mt" if kind == "mt" else "transformer" if config.stem == "transformer" else "lstm"]
+    settings += ["common.cpu=true", "optimization.max_update=2", f"hydra.run.dir={tmp_path}/run", *tiny]
     fairseq("hydra_train", *settings, *folder, cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
 
