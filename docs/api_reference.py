@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_kernels"
 REFERENCE = {  # chapter: names and the methods of each that are shown
     "Output layers": {
-        "OutputLayer": ["forward", "nll", "evaluate", "set_log_prior", "reset_parameters"],
+        "OutputLayer": ["forward", "nll", "evaluate", "set_prior", "reset_parameters"],
         "distill": [],
         "GeneralizedSoftmax": ["from_linear", "extend_vocabulary", "mixture_weights", "component_names"],
         "SphericalFamily": [],
@@ -21,6 +21,7 @@ REFERENCE = {  # chapter: names and the methods of each that are shown
         "KerBSoftmax": ["set_num_updates"],
         "AllocationSettings": [],
     },
+    "The words' prior": {"word_prior": []},
     "Very large vocabularies": {"factored": [], "FactoredSpherical": [], "FactoredSGD": ["step"]},
     "Hugging Face": {"replace_head": [], "from_pretrained": []},
     "Own output layers": {"register_output_layer": [], "Options": ["arguments"], "option": []},

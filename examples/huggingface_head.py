@@ -15,6 +15,7 @@ from pydoc_data.topics import topics
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
+from fairseq_kernels import word_prior
 from fairseq_kernels.huggingface import from_pretrained, replace_head
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -30,7 +31,7 @@ config = LlamaConfig(
     tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, initializer_range=64**-0.5,
 )  # fmt: skip
 model = replace_head(LlamaForCausalLM(config), kernels=args.kernels, bias=True)
-model.lm_head.set_log_prior(torch.bincount(text, minlength=256))  # the biases start from the bytes' frequencies
+model.lm_head.set_prior(word_prior(text, 256))  # the biases start from the bytes' frequencies
 
 with tempfile.TemporaryDirectory() as folder:
     options = TrainingArguments(

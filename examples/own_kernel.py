@@ -2,7 +2,7 @@
 
     python examples/own_kernel.py
 
-First the formula, then a faster form of it; both give the same loss and gradients. Then ``2xlin,cos`` learns which of
+First the formula, then a faster form of it; both give the same loss and gradients. Then ``2xlin,cosine`` learns which of
 a few hundred words belongs to a noisy vector.
 """
 
@@ -11,7 +11,7 @@ import torch
 from fairseq_kernels import GeneralizedSoftmax, Hyperparameter, Kernel, register_kernel
 
 
-@register_kernel("cos")
+@register_kernel("cosine")
 class Cosine(Kernel):
     """kappa W_v . h / (|W_v| |h|): scores in [-kappa, kappa], whatever the vectors' lengths."""
 
@@ -52,7 +52,7 @@ class InPlace(torch.autograd.Function):
         return grad_kappa, grad.mul_(word).mul_(ctx.kappa * context), grad_word, grad_context
 
 
-@register_kernel("fast_cos")
+@register_kernel("fast_cosine")
 class FastCosine(Cosine):
     """:class:`Cosine` with its Function."""
 
@@ -63,7 +63,7 @@ def compare() -> None:
     """Both forms have the same loss and gradients."""
     features, target = torch.randn(8, 16), torch.randint(100, (8,))
     layers = [GeneralizedSoftmax(16, 100, f"lin,{name}", kernel_params=f"{name}.kappa=learned")
-              for name in ("cos", "fast_cos")]  # fmt: skip
+              for name in ("cosine", "fast_cosine")]  # fmt: skip
     for parameter, other in zip(*(layer.parameters() for layer in layers)):
         other.data.copy_(parameter.data)
     losses = [layer.nll(features, target) for layer in layers]
@@ -76,7 +76,7 @@ def compare() -> None:
 def train(updates: int = 200) -> None:
     """Noisy copies of 300 vectors: which one is it?"""
     vectors = torch.randn(300, 32)
-    layer = GeneralizedSoftmax(32, 300, "2xlin,fast_cos", kernel_params="fast_cos.kappa=learned")
+    layer = GeneralizedSoftmax(32, 300, "2xlin,fast_cosine", kernel_params="fast_cosine.kappa=learned")
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.02)
     for update in range(updates + 1):
         target = torch.randint(300, (64,))

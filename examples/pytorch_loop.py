@@ -14,7 +14,7 @@ from pydoc_data.topics import topics
 import torch
 from torch import nn
 
-from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels import GeneralizedSoftmax, word_prior
 
 LENGTH = 35  # words of a line in a batch
 
@@ -74,7 +74,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     train, valid, counts = read_text()
     model = LanguageModel(len(counts), args.dim, args.kernels).to(device)
-    model.output.set_log_prior(counts)  # the biases start from the words' frequencies: a short training feels it
+    model.output.set_prior(word_prior(train, len(counts)))  # a short training feels it
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
     scaler = torch.amp.GradScaler(device, enabled=args.amp and device == "cuda")
     amp_type = torch.float16 if device == "cuda" else torch.bfloat16

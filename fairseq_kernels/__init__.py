@@ -26,6 +26,7 @@ _MODULES = {
         "option",
         "register_output_layer",
     ),
+    "prior": ("word_prior",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

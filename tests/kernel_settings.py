@@ -23,6 +23,8 @@ FIXED = [
     ("wav", "wav.a=2,wav.b=5,wav.scale=7"),
     ("sig", "sig.scale=2"),
     ("abs", "abs.scale=0.5"),
+    ("cap", "cap.c=2,cap.alpha=3,cap.scale=0.5"),
+    ("cos", "cos.scale=12"),
 ]
 # all real-valued hyper-parameters trained
 LEARNED = [
@@ -36,6 +38,8 @@ LEARNED_FROM = [
     ("pow", "pow.p=learned:3,pow.gamma=learned:0.3"),
     *((name, f"{name}.gamma=learned:0.3") for name in ("log", "pow")),
     ("hpb", "hpb.gamma=learned:0.5,hpb.cap=learned:0.9"),
+    ("cap", "cap.c=learned:2,cap.alpha=learned:0.7"),
+    ("cap", "cap.alpha=learned:0.7"),
 ]
 EVERY = [*FIXED, *LEARNED, *LEARNED_FROM]
 

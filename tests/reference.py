@@ -19,6 +19,8 @@ def expected_likelihood(word_mean, word_variance, context_mean, context_variance
     """log int N(x; mu_w, s_w I) N(x; mu_h, s_h I) dx = log N(mu_w; mu_h, (s_w + s_h) I), (N, V)."""
     variance = word_variance.unsqueeze(0) + context_variance.unsqueeze(1)
     covariance = variance[..., None, None] * torch.eye(word_mean.size(1), dtype=word_mean.dtype)
+    if not len(context_mean):  # torch's fails without tokens
+        return word_mean.new_zeros(0, len(word_mean))
     return MultivariateNormal(context_mean.unsqueeze(1), covariance).log_prob(word_mean.unsqueeze(0))
 
 
@@ -63,6 +65,8 @@ FORMULAS = {
     "wav": lambda w, h, a, b: torch.cos(distances(w, h) ** 2 / a) * torch.exp(-(distances(w, h) ** 2) / b),
     "sig": lambda w, h: inner_products(w, h) + torch.log(1 / (1 + torch.exp(-inner_products(w, h)))),
     "abs": lambda w, h: inner_products(w, h).abs(),
+    "cap": lambda w, h, c, alpha: c * torch.tanh(alpha * inner_products(w, h) / c),
+    "cos": lambda w, h: torch.nn.functional.cosine_similarity(w.unsqueeze(0), h.unsqueeze(1), dim=-1, eps=1e-300),
 }
 
 
@@ -139,6 +143,14 @@ def bouchard(o, xi):
 
     low, middle, high = at(-1), at(0), at(1)  # a parabola in alpha
     return middle - (high - low) ** 2 / (8 * (high + low - 2 * middle))
+
+
+def z_loss(layer, features):
+    """sum_k pi_k (log Z_k)^2 of each token, (N,); KerBS has one partition."""
+    if layer.name == "kerbs":
+        return kerbs_scores(layer, features).logsumexp(1).square()
+    weights, parts = components(layer, features)
+    return sum(weights[:, k] * part.logsumexp(1).square() for k, part in enumerate(parts))
 
 
 def losses(layer, features, target, smoothing=0.0):

@@ -26,6 +26,7 @@ class OutputLayerCriterionConfig(FairseqDataclass):
     pi_variance_weight: float = option(
         0.0, "rho of Eq. 14: weight of the mixture weights' variance; no effect for K = 1"
     )
+    z_loss: float = option(0.0, "weight of each token's squared log-partition in the loss, such as 1e-4; 0 means none")
     report_top10_error: bool = option(
         False, "log in validation how often the target is not among the ten likeliest words"
     )
@@ -44,23 +45,27 @@ class OutputLayerCriterion(FairseqCriterion):
 
     layer_name: Optional[str] = None  # any
 
-    def __init__(self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False):
+    def __init__(
+        self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False, z_loss=0.0
+    ):
         super().__init__(task)
         if not 0 <= label_smoothing < 1:
             raise mistake(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
-        if not 0 <= pi_variance_weight < math.inf:
-            raise mistake(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
+        for name, value in (("pi-variance-weight", pi_variance_weight), ("z-loss", z_loss)):
+            if not 0 <= value < math.inf:
+                raise mistake(f"--{name} {value} is not allowed: it must be 0 or more")
         # a model that is built before has written the name of its output layer to the task
         name = self.layer_name or getattr(task, "output_layer_name", None)
         spherical = name in LAYERS and issubclass(LAYERS[name].layer, SphericalFamily)
-        if label_smoothing and spherical:
-            raise mistake(
-                f"--label-smoothing {label_smoothing} is not allowed with --output-layer {name}: it needs every word's "
-                "log-probability, which a spherical loss never computes; leave it out"
-            )
+        for option_name, value in (("label-smoothing", label_smoothing), ("z-loss", z_loss)):
+            if value and spherical:
+                raise mistake(
+                    f"--{option_name} {value} is not allowed with --output-layer {name}: it is of a softmax, and a "
+                    "spherical loss has no log-probability of every word and no partition; leave it out"
+                )
         if pi_variance_weight and name not in ("kernels", None):
             raise mistake(f"--output-layer {name} has no mixture weights; leave out --pi-variance-weight")
-        self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
+        self.sentence_avg, self.label_smoothing, self.z_loss = sentence_avg, label_smoothing, z_loss
         self.pi_variance_weight, self.top10 = pi_variance_weight, report_top10_error or spherical
 
     @classmethod
@@ -87,7 +92,8 @@ class OutputLayerCriterion(FairseqCriterion):
         self.check_layer(getattr(getattr(model, "output_layer_module", None), "name", None))
         target = sample["target"]
         ranked = self.top10 and not model.training
-        request = LossRequest(target, self.padding_idx, self.label_smoothing, "sum" if reduce else "none", ranked)
+        reduction = "sum" if reduce else "none"
+        request = LossRequest(target, self.padding_idx, self.label_smoothing, reduction, ranked, self.z_loss)
         output = model(**sample["net_input"], loss_request=request)
         loss, counted = output.loss, target.ne(self.padding_idx)
         if self.pi_variance_weight and "pi_variance" in output.observed:

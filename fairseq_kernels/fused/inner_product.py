@@ -1,5 +1,6 @@
 """Functions of the inner product g (n, V): see ``fairseq_kernels.kernels.inner_product`` for the formulas."""
 
+import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -75,6 +76,47 @@ class Absolute(Function):
     @once_differentiable
     def backward(ctx, grad_score):
         return ctx.product.sign_().mul_(grad_score)
+
+
+class SoftCap(Function):
+    """c tanh(alpha g / c)."""
+
+    buffers = 2
+
+    @staticmethod
+    def forward(ctx, c, alpha, product):
+        ctx.c, ctx.alpha, product, learned = c, alpha, product.detach(), any(ctx.needs_input_grad[:2])
+        ctx.product = product if learned else None
+        ctx.tanh = (product.clone() if learned else product).mul_(number(alpha) / number(c)).tanh_()
+        return ctx.tanh * number(c)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        grad_c = dot(grad_score, ctx.tanh) if ctx.needs_input_grad[0] else None
+        # dS/dg = alpha (1 - tanh^2)
+        grad = torch.addcmul(grad_score, ctx.tanh.square_(), grad_score, value=-1, out=grad_score)
+        grad_alpha = None if ctx.product is None else dot(grad, ctx.product)
+        if grad_c is not None:
+            grad_c -= grad_alpha * (number(ctx.alpha) / number(ctx.c))
+        return grad_c, grad_alpha if ctx.needs_input_grad[1] else None, grad.mul_(number(ctx.alpha))
+
+
+class Cosine(Function):
+    """The product with a normalised context, divided by the word vector's norm."""
+
+    buffers = 2
+
+    @staticmethod
+    def forward(ctx, product, inverse_norm):
+        ctx.product, ctx.inverse_norm = product.detach(), inverse_norm
+        return product * inverse_norm
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_score):
+        grad_inverse_norm = ctx.product.mul_(grad_score).sum(0)
+        return grad_score.mul_(ctx.inverse_norm), grad_inverse_norm
 
 
 class Scale(Function):

@@ -47,11 +47,25 @@ class Smoothing(NamedTuple):
         return cls(everywhere, 1 - epsilon - everywhere)
 
 
+class ZLoss(NamedTuple):
+    """factor sum_k pi_k (log Z_k)^2 of each token (PaLM, Chowdhery et al. 2022)."""
+
+    loss: Tensor  # (n,)
+    slope: Tensor  # dL/dlog Z_k (n, K)
+    grad_log_pi: Tensor  # (n, K)
+
+    @classmethod
+    def of(cls, factor: float, log_partition: Tensor, log_pi: Optional[Tensor] = None) -> "ZLoss":
+        weighted = log_partition * factor if log_pi is None else log_partition * log_pi.exp() * factor
+        parts = weighted * log_partition
+        return cls(parts.sum(1), 2 * weighted, parts)
+
+
 class Losses(NamedTuple):
     """The losses of n tokens, with the gradients of their scores.
 
     Args:
-        loss: -sum_v t_v log p(v), (n,).
+        loss: -sum_v t_v log p(v), and the z-loss, (n,).
         nll: -log p(y), (n,).
         log_partition: log sum_v exp(S_k(v) + beta_v) of each component, (n, K).
         correct: whether the target is the most probable word, (n,); None for a mixture, where that is not free.
@@ -76,14 +90,15 @@ class MixtureNLL(Function):
     multiplies them by the incoming gradient. dL/dbias is added to ``grad_bias`` in place.
 
     Args:
+        terms: epsilon of the label smoothing, factor of the z-loss.
         metrics: a dict, which receives ``nll`` (n,), ``log_partition`` (n, K) and for K = 1 ``correct`` (n,).
     """
 
     @staticmethod
-    def forward(ctx, log_pi, bias, grad_bias, target, epsilon, metrics: Dict[str, Tensor], scores, *values):
+    def forward(ctx, log_pi, bias, grad_bias, target, terms, metrics: Dict[str, Tensor], scores, *values):
         # `values` are the scores' tensors, for autograd to see
         with_gradients = any(ctx.needs_input_grad)
-        losses = mixture_losses(log_pi, bias, target, epsilon, with_gradients, [(s.values, s.free) for s in scores])
+        losses = mixture_losses(log_pi, bias, target, *terms, with_gradients, [(s.values, s.free) for s in scores])
         metrics.update(nll=losses.nll.detach(), log_partition=losses.log_partition)
         if losses.correct is not None:
             metrics["correct"] = losses.correct
@@ -149,6 +164,7 @@ def mixture_losses(
     bias: Optional[Tensor],
     target: Tensor,
     epsilon: float,
+    z_factor: float,
     with_gradients: bool,
     scores: Sequence[Tuple[Tensor, bool]],
 ) -> Losses:
@@ -157,13 +173,13 @@ def mixture_losses(
         scores = [(score.add_(bias) if free else score + bias, True) for score, free in scores]
     smoothing = Smoothing.over(scores[0][0].size(1), epsilon)
     if log_pi is None:
-        return single_losses(scores, target, smoothing, with_gradients)
+        return single_losses(scores, target, smoothing, z_factor, with_gradients)
     if epsilon:
-        return smoothed_mixture_losses(scores, log_pi, target, smoothing, with_gradients)
-    return unsmoothed_mixture_losses(scores, log_pi, target, with_gradients)
+        return smoothed_mixture_losses(scores, log_pi, target, smoothing, z_factor, with_gradients)
+    return unsmoothed_mixture_losses(scores, log_pi, target, z_factor, with_gradients)
 
 
-def single_losses(scores, target: Tensor, smoothing: Smoothing, with_gradients: bool) -> Losses:
+def single_losses(scores, target: Tensor, smoothing: Smoothing, z_factor: float, with_gradients: bool) -> Losses:
     """K = 1: d(-sum t log p)/dS(v) = p(v) - t_v."""
     [(score, free)] = scores
     word = target.unsqueeze(1)
@@ -178,16 +194,20 @@ def single_losses(scores, target: Tensor, smoothing: Smoothing, with_gradients: 
     nll = loss = log_sum + below
     if total is not None:
         loss = log_sum + smoothing.on_target * below + smoothing.everywhere * (score.size(1) * peak - total)
-    grad_scores = []
+    grad_scores, log_partition = [], (peak + log_sum).unsqueeze(1)
+    z = ZLoss.of(z_factor, log_partition) if z_factor else None
+    loss = loss if z is None else loss + z.loss
     if with_gradients:
+        if z is not None:
+            probability *= 1 + z.slope
         if smoothing.everywhere:
             probability -= smoothing.everywhere
         add_at(probability, word, -smoothing.on_target)
         grad_scores.append(probability)
-    return Losses(loss, nll, (peak + log_sum).unsqueeze(1), at_target >= peak, grad_scores, [None], None)
+    return Losses(loss, nll, log_partition, at_target >= peak, grad_scores, [None], None)
 
 
-def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradients: bool) -> Losses:
+def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, z_factor: float, with_gradients: bool) -> Losses:
     """K > 1 needs one number a token and component, the partition: log p(y) = logsumexp_k(log pi_k + log p_k(y)),
     and with r_k = pi_k p_k(y) / p(y): dL/dS_k(v) = r_k (p_k(v) - [v = y]), dL/dlog pi_k = -r_k."""
     word = target.unsqueeze(1)
@@ -204,14 +224,21 @@ def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, with_gradi
         log_probabilities.append(-(log_sum + below))
         log_partitions.append(peak + log_sum)
     joint = log_pi + torch.stack(log_probabilities, dim=1)
-    loss = -joint.logsumexp(1)
+    nll = loss = -joint.logsumexp(1)
     responsibility = (joint + loss.unsqueeze(1)).exp()
-    factors, log_partition = list(responsibility.split(1, dim=1)), torch.stack(log_partitions, dim=1)
-    return Losses(loss, loss, log_partition, None, grad_scores, factors, -responsibility)
+    grad_log_pi, log_partition = -responsibility, torch.stack(log_partitions, dim=1)
+    factors: List[Optional[Tensor]] = list(responsibility.split(1, dim=1))
+    if z_factor:
+        z = ZLoss.of(z_factor, log_partition, log_pi)
+        loss, grad_log_pi = loss + z.loss, grad_log_pi + z.grad_log_pi
+        for grad, factor, slope in zip(grad_scores, responsibility.split(1, dim=1), z.slope.split(1, dim=1)):
+            grad.mul_(factor + slope).scatter_add_(1, word, slope)  # r (p - [v = y]) + slope p
+        factors = [None] * len(factors)
+    return Losses(loss, nll, log_partition, None, grad_scores, factors, grad_log_pi)
 
 
 def smoothed_mixture_losses(
-    scores, log_pi: Tensor, target: Tensor, smoothing: Smoothing, with_gradients: bool
+    scores, log_pi: Tensor, target: Tensor, smoothing: Smoothing, z_factor: float, with_gradients: bool
 ) -> Losses:
     """With label smoothing every word has responsibilities of its own, R_k(v) = pi_k p_k(v) / p(v):
     dL/dS_k(v) = p_k(v) c_k - t_v R_k(v) and dL/dlog pi_k = -c_k with c_k = sum_u t_u R_k(u)."""
@@ -225,7 +252,9 @@ def smoothed_mixture_losses(
     for term in joint[1:]:
         torch.logaddexp(total, term, out=total)
     nll = -total.gather(1, word).squeeze(1)
-    loss = smoothing.on_target * nll - smoothing.everywhere * total.sum(1)
+    log_partition = torch.cat(log_partitions, 1)
+    z = ZLoss.of(z_factor, log_partition, log_pi)
+    loss = smoothing.on_target * nll - smoothing.everywhere * total.sum(1) + z.loss
     grad_scores, shares = [], []
     for k, term in enumerate(joint if with_gradients else ()):
         weighted = (term - total).exp_()  # R_k(v)
@@ -234,9 +263,9 @@ def smoothed_mixture_losses(
         weighted.scatter_add_(1, word, at_target * smoothing.on_target)
         shares.append(weighted.sum(1, keepdim=True))
         probability = term.sub_(log_pi[:, k : k + 1]).exp_()
-        grad_scores.append(probability.mul_(shares[-1]).sub_(weighted))
-    grad_log_pi = -torch.cat(shares, dim=1) if with_gradients else None
-    return Losses(loss, nll, torch.cat(log_partitions, 1), None, grad_scores, [None] * len(joint), grad_log_pi)
+        grad_scores.append(probability.mul_(shares[-1] + z.slope[:, k : k + 1]).sub_(weighted))
+    grad_log_pi = z.grad_log_pi - torch.cat(shares, dim=1) if with_gradients else None
+    return Losses(loss, nll, log_partition, None, grad_scores, [None] * len(joint), grad_log_pi)
 
 
 def softmax(score: Tensor, free: bool) -> Tuple[Tensor, Tensor]:

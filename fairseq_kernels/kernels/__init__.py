@@ -4,7 +4,7 @@ from .base import KERNELS, Hyperparameter, Kernel, Learned, register_kernel
 from .distance import Logarithm, Power, RadialBasis, Wavelet
 from .gaussian import MixtureOfGaussians, SphericalGaussian
 from .hyperbolic import Hyperbolic
-from .inner_product import Absolute, Linear, Polynomial, Sigsoftmax
+from .inner_product import Absolute, Cosine, Linear, Polynomial, Sigsoftmax, SoftCap
 
 # The nine of Gao et al. (2019) in the order of their Table 1.
 PAPER_KERNELS = {
@@ -21,9 +21,11 @@ PAPER_KERNELS = {
         "wav": Wavelet,
     }.items()
 }
-# And two more: Kanai et al. (2018), which they discuss, and de Brebisson & Vincent (2016, Table 5).
+# And Kanai et al. (2018), which they discuss; de Brebisson & Vincent (2016, Table 5); two of today's heads.
 register_kernel("sig")(Sigsoftmax)
 register_kernel("abs")(Absolute)
+register_kernel("cap")(SoftCap)
+register_kernel("cos")(Cosine)
 
 __all__ = [
     "KERNELS",

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, U
 import torch
 from torch import Tensor, nn
 
-from ..fused.inner_product import Scale
+from ..fused.inner_product import Product, Scale
 from ..fused.matrix_products import HALF
 from ..fused.mixture_nll import Scores
 
@@ -122,6 +122,7 @@ class Kernel(nn.Module):
     Attributes:
         fused: the same formula as an ``autograd.Function`` that is faster (see ``fairseq_kernels.fused``), or None.
             A subclass does not inherit it: it would compute another formula.
+        scaled_queries: whether S is linear in the queries, which the scale then multiplies: (N, d), not (N, V).
         takes_step: whether S(step W_v, h) is had by multiplying the queries, as for functions of W_v . h alone.
         step: the factor of the word vectors, which the layer sets.
 
@@ -133,8 +134,9 @@ class Kernel(nn.Module):
     name: str
     hyperparameters: Tuple[Hyperparameter, ...] = ()
     fused: Optional[Any] = None
-    takes_step = False
+    scaled_queries = takes_step = False
     step = 1.0
+    scale = SCALE
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -159,7 +161,7 @@ class Kernel(nn.Module):
     @classmethod
     def all_hyperparameters(cls) -> Tuple[Hyperparameter, ...]:
         """The kernel's own hyper-parameters and ``scale``, which every kernel has."""
-        return (*cls.hyperparameters, SCALE)
+        return (*cls.hyperparameters, cls.scale)
 
     def _set(self, hyper: Hyperparameter, value: Union[Number, Learned]) -> None:
         domain, name = DOMAINS[hyper.domain], f"{self.name}.{hyper.name}"
@@ -195,7 +197,8 @@ class Kernel(nn.Module):
 
     def queries(self, contexts: Tensor) -> List[Tuple[Tensor, slice]]:
         """The inner products needed: pairs (query vectors (N, m), slice of m word coordinates)."""
-        return [(contexts if self.step == 1 else contexts * self.step, slice(None))]
+        factor = self.step * (self.value("scale") if self.scaled_queries else 1.0)
+        return [(contexts if isinstance(factor, float) and factor == 1 else contexts * factor, slice(None))]
 
     def word_terms(self, weight: Tensor) -> Tuple[Tensor, ...]:
         """Numbers of each word, by its own row alone: tensors (V,) from the projection matrix (V, d), or from a block
@@ -212,7 +215,7 @@ class Kernel(nn.Module):
 
     def scores(self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor]) -> Tensor:
         """S(W_v, h) times the scale: (N, V), differentiable, in the products' precision."""
-        scale = self.value("scale")
+        scale = 1.0 if self.scaled_queries else self.value("scale")
         similarity = self.similarity(products, words, contexts)
         if products:
             similarity = similarity.to(products[0].dtype)
@@ -232,9 +235,11 @@ class Kernel(nn.Module):
         """
         if self.fused is None:
             return Scores(self.scores(products, words, contexts), free=False)
-        scale = self.value("scale")
+        scale = 1.0 if self.scaled_queries else self.value("scale")
         similarity = self.fused.apply(*self.fused_values(), *products, *words, *contexts)
-        return Scores(similarity if isinstance(scale, float) and scale == 1.0 else Scale.apply(similarity, scale), True)
+        if isinstance(scale, float) and scale == 1.0:
+            return Scores(similarity, True, token_factor if self.fused is Product else None)
+        return Scores(Scale.apply(similarity, scale), True)
 
     def score_buffers(self) -> int:
         """(n, V) tensors alive in a loss, for choosing the chunk."""

@@ -21,6 +21,7 @@ class LossRequest(NamedTuple):
     label_smoothing: float = 0.0
     reduction: str = "sum"
     with_ranks: bool = False  # of the targets, 0 for the most probable word
+    z_loss: float = 0.0
 
 
 class LossOutput(NamedTuple):
@@ -79,6 +80,7 @@ class KernelModel:
             request.label_smoothing,
             request.reduction,
             return_metrics=True,
+            z_loss=request.z_loss,
         )
         self.refuse_nan(loss)
         nll, ranks = metrics.get("nll"), None

@@ -123,7 +123,7 @@ def build_output_layer(
         sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
         layer = row.layer(**sizes, bias=bias != "false", **options.arguments(len(dictionary)))
         if bias == "prior" and not getattr(task, "from_checkpoint", False):  # which has the bias
-            layer.set_log_prior(training_counts(task, dictionary))
+            layer.set_prior(training_counts(task, dictionary) + 1.0)
     if shared is not None:
         if cfg.output_layer == "kerbs":
             raise mistake(

@@ -53,6 +53,7 @@ class Tokens(NamedTuple):
     weight: Optional[Tensor]  # (N,)
     counted: Optional[Tensor]  # a mask over all tokens, of those that these are; None: all
     product_dtype: Optional[torch.dtype]  # looked up before autocast is turned off
+    z_loss: float = 0.0
 
 
 def refuse_computed(module: nn.Module, parametrized: bool) -> None:
@@ -144,17 +145,24 @@ class OutputLayer(LayerState):
         """The memory that one token needs in a chunk."""
         return WorkSpace(2 * self.vocab_size)
 
-    def set_log_prior(self, counts: Sequence[float]) -> None:
-        """Starts the bias from the words' counts (V,), plus one each.
+    def set_prior(self, prior: Union[Tensor, Sequence[float]]) -> None:
+        """Starts the bias from the words' probabilities (V,), as :func:`fairseq_kernels.word_prior` counts them.
 
-        For a context vector of 0 the probabilities are then these counts' shares. This is exact where such a vector
-        gives all words the same score (lin, pol, sig, abs, KerBS, the spherical family), else approximate.
+        A context vector of 0 then has this distribution, exactly where such a vector gives all words the same score
+        (kernels of the inner product, KerBS, the spherical family), else approximately. A word of probability 0 gets
+        that of the rarest other word, so that its bias is finite.
+
+        Raises:
+            ValueError: no bias, another number of words, or a probability that is negative or not finite.
         """
         if self.bias is None:
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
-        smoothed = torch.as_tensor(counts, dtype=torch.float64) + 1
+        prior = torch.as_tensor(prior, dtype=torch.float64)
+        if prior.shape != (self.vocab_size,) or not 0 < prior.sum() < torch.inf or prior.min() < 0:
+            raise ValueError(f"prior of shape {tuple(prior.shape)} is not the {self.vocab_size} words' probabilities")
+        prior = torch.where(prior > 0, prior, prior[prior > 0].min())
         with torch.no_grad():
-            self.bias.copy_(self.prior_bias(smoothed / smoothed.sum()))
+            self.bias.copy_(self.prior_bias(prior / prior.sum()))
 
     def product_dtype(self, features: Tensor) -> Optional[torch.dtype]:
         """The precision of the products with the words' vectors, if not that of the computation: on CUDA, where these
@@ -213,6 +221,7 @@ class OutputLayer(LayerState):
         token_weight: Optional[Tensor] = None,
         return_metrics: Union[bool, str] = False,
         class_weight: Optional[Tensor] = None,
+        z_loss: float = 0.0,
     ) -> Union[Tensor, Tuple[Tensor, Metrics]]:
         """The loss of the target words: -log p in nats, unless :attr:`loss_is_nll` is False. No N x V tensor is made.
 
@@ -229,6 +238,8 @@ class OutputLayer(LayerState):
             return_metrics: True also returns what the pass has computed anyway; ``"entropy"`` adds the distributions'
                 entropy, which takes the products with the words once more.
             class_weight: a factor (V,) of the loss for each target word.
+            z_loss: this many times (log Z)^2 is added to each token's loss, Z being the softmax's partition: it keeps
+                log Z near 0 (PaLM, Chowdhery et al. 2022). In a mixture it is the sum over components, weighted by pi.
 
         Returns:
             The loss in float32, or float64 for float64 features. With ``return_metrics`` also a dict of tensors
@@ -239,15 +250,18 @@ class OutputLayer(LayerState):
 
         Raises:
             ValueError: wrong shapes, a target that is no integer or no word (on CUDA the latter ends in the device's
-                own error), label_smoothing outside [0, 1) or above 0 for a spherical loss, another reduction.
+                own error), label_smoothing outside [0, 1), a negative z_loss, either above 0 for a spherical loss,
+                another reduction.
         """
         if self.becomes_forward_methods():
             return self.nll(
-                features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight
-            )
+                features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight,
+                z_loss,
+            )  # fmt: skip
         eager = torch.compiler.disable(self._eager_nll) if torch.compiler.is_compiling() else self._eager_nll
         weights = token_weight, class_weight
-        loss, metrics = eager(features, target, ignore_index, label_smoothing, reduction, weights, return_metrics)
+        terms = label_smoothing, z_loss
+        loss, metrics = eager(features, target, ignore_index, terms, reduction, weights, return_metrics)
         return (loss, metrics) if return_metrics else loss
 
     def becomes_forward_methods(self) -> bool:
@@ -263,14 +277,17 @@ class OutputLayer(LayerState):
         return True
 
     def _eager_nll(
-        self, features, target, ignore_index, label_smoothing, reduction, weights, return_metrics
+        self, features, target, ignore_index, terms, reduction, weights, return_metrics
     ) -> Tuple[Tensor, Metrics]:
+        label_smoothing, z_loss = terms
+        if not 0 <= z_loss < torch.inf:
+            raise ValueError(f"z_loss={z_loss} is not allowed: it must be 0 or more")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
         refuse_computed(self, parametrized=False)
-        tokens = self._tokens(features, target, ignore_index, *weights)
+        tokens = self._tokens(features, target, ignore_index, *weights)._replace(z_loss=z_loss)
         with torch.autocast(features.device.type, enabled=False):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
         if return_metrics == "entropy":

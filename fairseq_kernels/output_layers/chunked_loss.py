@@ -25,10 +25,12 @@ class LossPass:
     Attributes:
         leaves: small tensors that :meth:`losses` depends on, whose gradients autograd gives.
         sums: of each one's gradients.
+        z_loss: the factor of each token's squared log-partition in :meth:`losses`.
     """
 
     leaves: Sequence[Tensor] = ()
     sums: Sequence[Tensor] = ()
+    z_loss = 0.0
 
     def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics]:
         """The loss of each token, (n,), differentiable; and other numbers of each: ``nll`` is without smoothing."""
@@ -39,12 +41,13 @@ class LossPass:
         raise NotImplementedError
 
 
-def run_pass(layer, features, target, epsilon, product_dtype, with_gradients, token_weight):
+def run_pass(layer, features, target, terms, product_dtype, with_gradients, token_weight):
     """The losses (N,), metrics (N, ...) and the gradients of features and parameters, or None, over all chunks.
 
     ``token_weight`` (N,) multiplies each token's gradients, not the losses; None stands for 1.
     """
     work: LossPass = layer.loss_pass(features.dtype, product_dtype, with_gradients)
+    epsilon, work.z_loss = terms
     losses = features.new_empty(features.size(0))
     metrics: Dict[str, List[Tensor]] = {}
     grad_features = torch.empty_like(features if with_gradients else features[:0])
@@ -112,14 +115,14 @@ class ChunkedLoss(Function):
     """
 
     @staticmethod
-    def forward(ctx, layer, epsilon, product_dtype, summed, learning, metrics, features, target, token_weight, *own):
+    def forward(ctx, layer, terms, product_dtype, summed, learning, metrics, features, target, token_weight, *own):
         # not the hooks of a checkpoint around the layer, which would compute all again for each graph of a chunk
         with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
             losses, seen, ctx.gradients = run_pass(
-                layer, features, target, epsilon, product_dtype, learning and summed, token_weight
+                layer, features, target, terms, product_dtype, learning and summed, token_weight
             )
         metrics.update(seen)
-        ctx.layer, ctx.epsilon, ctx.product_dtype, ctx.own = layer, epsilon, product_dtype, list(map(id, own))
+        ctx.layer, ctx.terms, ctx.product_dtype, ctx.own = layer, terms, product_dtype, list(map(id, own))
         ctx.save_for_backward(features, target, token_weight, losses, *own)
         weighted = losses if token_weight is None else losses * token_weight
         # a copy: fairseq multiplies the loss of a dummy batch by 0 in place
@@ -135,7 +138,7 @@ class ChunkedLoss(Function):
                 raise RuntimeError("under functional_call only one backward pass of a summed loss is supported")
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
-            gradients = run_pass(ctx.layer, features, target, ctx.epsilon, ctx.product_dtype, True, weight)[2]
+            gradients = run_pass(ctx.layer, features, target, ctx.terms, ctx.product_dtype, True, weight)[2]
         else:
             for gradient in gradients:
                 if gradient is not None:
@@ -152,9 +155,9 @@ class ChunkedLoss(Function):
 
 def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
     """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
-    features, target, token_weight, _, product_dtype = tokens
+    features, target, token_weight, _, product_dtype, z_loss = tokens
     parameters = list(layer.parameters())
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
     metrics: Metrics = {}
-    options = epsilon, product_dtype, summed, learning, metrics
+    options = (epsilon, z_loss), product_dtype, summed, learning, metrics
     return ChunkedLoss.apply(layer, *options, features, target, token_weight, *parameters), metrics

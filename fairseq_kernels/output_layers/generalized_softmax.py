@@ -309,8 +309,9 @@ class GeneralizedSoftmaxPass(LossPass):
         scores, log_pi = self.layer.fused_scores(features, self.shared, self.words)
         metrics = {} if log_pi is None else {"mixture_weights": log_pi.detach().exp()}
         loss = MixtureNLL.apply(
-            log_pi, self.bias, self.grad_bias, target, epsilon, metrics, scores, *(s.values for s in scores)
-        )
+            log_pi, self.bias, self.grad_bias, target, (epsilon, self.z_loss), metrics, scores,
+            *(s.values for s in scores)
+        )  # fmt: skip
         return loss, metrics
 
     def gradients(self):

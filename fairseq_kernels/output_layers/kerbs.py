@@ -351,10 +351,13 @@ class KerBSPass(LossPass):
             peak, grad_scores = scores.amax(1), None
             if self.with_gradients:
                 grad_scores, log_sum = softmax(scores, True)
+                if self.z_loss:
+                    grad_scores.mul_((1 + 2 * self.z_loss * (peak + log_sum)).unsqueeze(1))
                 grad_scores.scatter_add_(1, senses, -shares)
             else:
                 log_sum = log_sum_exp(scores, True, peak)
             loss = nll = log_sum + (peak - at_target)
+            loss = loss + self.z_loss * (peak + log_sum).square() if self.z_loss else loss
         return loss, nll, shares, grad_scores
 
     def smoothed_losses(self, scores, target, epsilon, at_target):
@@ -363,6 +366,7 @@ class KerBSPass(LossPass):
         partition = scores.logsumexp(1)
         nll = partition - at_target
         loss = partition - smoothing.on_target * at_target - smoothing.everywhere * words.sum(1)
+        loss, slope = loss + self.z_loss * partition.square(), 1 + 2 * self.z_loss * partition.unsqueeze(1)
         if not self.with_gradients:
             return loss, nll, None
         # dL/dS_s = p(s) - t_word p(s | word); log t_word - logsumexp of the word's senses takes the words' place
@@ -371,7 +375,7 @@ class KerBSPass(LossPass):
         words.scatter_(1, target.unsqueeze(1), math.log(sum(smoothing)) - at_target.unsqueeze(1))
         for senses in self.blocks:
             block = scores[:, senses]
-            probability = (block - partition.unsqueeze(1)).exp_()
+            probability = (block - partition.unsqueeze(1)).exp_().mul_(slope)
             torch.sub(probability, block.add_(words[:, self.layer.sense_word[senses]]).exp_(), out=block)
         return loss, nll, scores
 

@@ -108,7 +108,7 @@ class SphericalFamily(OutputLayer):
     (:class:`SphericalStatistics`). A subclass gives :attr:`kind`, :meth:`numerator`, :meth:`loss` and
     :meth:`prior_bias`.
 
-    Starts as the paper did (section 4): W = 0, and with :meth:`set_log_prior` from the words' prior.
+    Starts as the paper did (section 4): W = 0, and with :meth:`set_prior` from the words' prior.
 
     Args:
         embed_dim: d, dimension of context and word vectors.
@@ -187,11 +187,12 @@ class SphericalFamily(OutputLayer):
 
     def losses_of(self, statistics: Statistics, tokens, smoothing, summed):
         """:meth:`losses`, given what :meth:`statistics` returns."""
-        if smoothing:
-            raise ValueError(
-                f"label_smoothing={smoothing:g} is not allowed: it needs every word's log-probability, which a "
-                "spherical loss never computes; set it to 0, or choose another output layer"
-            )
+        for name, value in (("label_smoothing", smoothing), ("z_loss", tokens.z_loss)):
+            if value:
+                raise ValueError(
+                    f"{name}={value:g} is not allowed: it is of a softmax, and a spherical loss has no log-probability "
+                    "of every word and no partition; set it to 0, or choose another output layer"
+                )
         each = self.loss(*statistics)
         loss = each if tokens.weight is None else each * tokens.weight
         return (loss.sum() if summed else loss), {"nll": each.detach()} if self.loss_is_nll else {}

@@ -25,10 +25,10 @@ def vectors(words=5, contexts=3, dim=DIM, seed=0):
 DEFAULTS = {
     "log": {"p": 2, "gamma": 1}, "pow": {"p": 2, "gamma": 1}, "pol": {"alpha": 1, "c": 1, "p": 2}, "rbf": {"gamma": 1},
     "ssg": {"floor": 0.1}, "mog": {"components": 2, "floor": 0.1}, "hpb": {"gamma": 1, "cap": 0.999},
-    "wav": {"a": 1, "b": 1},
+    "wav": {"a": 1, "b": 1}, "cap": {"c": 30, "alpha": 1},
 }  # fmt: skip
 # of those that are learned from another value than their default, at d = 8
-STARTS = {"log.gamma": 1 / 8, "pow.gamma": 1 / 8, "rbf.gamma": 1 / 8, "wav.a": 8, "wav.b": 8}
+STARTS = {"log.gamma": 1 / 8, "pow.gamma": 1 / 8, "rbf.gamma": 1 / 8, "wav.a": 8, "wav.b": 8, "cos.scale": 10}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -174,6 +174,19 @@ def test_no_distance_is_negative():
     weight = 30 * torch.randn(200, 64, generator=torch.Generator().manual_seed(3))
     own = kernel(weight, weight).diagonal()
     assert own.isfinite().all() and own.max() <= 0
+
+
+def test_cosines_of_zero_vectors():
+    """They are 0 and have no gradient, which would be infinite; tiny vectors have theirs."""
+    layer = GeneralizedSoftmax(4, 3, "cos", kernel_params="cos.scale=20")
+    with torch.no_grad():
+        layer.weight[0], layer.weight[1] = 0, 1e-18
+    features = torch.tensor([[0.0] * 4, [3e-18, 0, 0, 0], [1, 1, 1, 1]], requires_grad=True)
+    scores = layer.kernels[0](layer.weight, features)
+    torch.testing.assert_close(scores[:, :2], torch.tensor([[0.0, 0], [0, 10], [0, 20]]))
+    layer.nll(features, torch.tensor([1, 0, 2])).backward()
+    assert layer.weight.grad.isfinite().all() and features.grad.isfinite().all()
+    assert not layer.weight.grad[0].any() and not features.grad[0].any() and layer.weight.grad[1].any()
 
 
 @pytest.mark.parametrize("name,params", LEARNED, ids=ids(LEARNED))

@@ -12,7 +12,7 @@ from kernel_settings import EVERY, FIXED, ids
 from layer_checks import FAMILY, LAYERS, Memory, gradients, randomised, tokens
 from torch import nn
 
-from fairseq_kernels import KERNELS, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax
+from fairseq_kernels import KERNELS, GeneralizedSoftmax, KerBSoftmax, SphericalSoftmax, word_prior
 
 OWN = {"spherical": {"epsilon": 0.3}, "softmax-bound": {"xi": 1.2}}  # the tightest xi has a test of its own
 SENSES = {"kerbs": {}, "kerbs-positive": {"positive_only": True}, "kerbs-plain": {"kernel": False}}
@@ -43,17 +43,20 @@ def any_layer(draw):
     return layer, torch.randn(number, dim, dtype=torch.float64), torch.randint(words, (number,))
 
 
-def check(layer, features, target, reduction, smoothing, weighted, ignored):
+def check(layer, features, target, reduction, smoothing, weighted, ignored, z_loss=0.0):
     """Loss, metrics, gradients and those of a second backward, against the plain formula's."""
     features = features.detach().requires_grad_()
     weight = torch.rand(len(target), dtype=torch.float64).mul(2).clamp(0.1, 1).requires_grad_() if weighted else None
     counted = target != ignored
     plain = torch.zeros(len(target), dtype=torch.float64)
-    plain = plain.masked_scatter(counted, reference.losses(layer, features[counted], target[counted], smoothing))
+    each = reference.losses(layer, features[counted], target[counted], smoothing)
+    each = each + z_loss * reference.z_loss(layer, features[counted]) if z_loss else each
+    plain = plain.masked_scatter(counted, each)
     plain = plain if weight is None else plain * weight
     total = (counted.double() if weight is None else weight * counted).sum()
     plain = {"none": plain, "sum": plain.sum(), "mean": plain.sum() / total}[reduction]
-    loss, metrics = layer.nll(features, target, ignored, smoothing, reduction, weight, return_metrics=True)
+    options = {"token_weight": weight, "z_loss": z_loss}
+    loss, metrics = layer.nll(features, target, ignored, smoothing, reduction, return_metrics=True, **options)
     torch.testing.assert_close(loss, plain, rtol=1e-9, atol=1e-9, equal_nan=True)
     log_p = reference.log_probabilities(layer, features)
     if layer.loss_is_nll:
@@ -70,7 +73,7 @@ def check(layer, features, target, reduction, smoothing, weighted, ignored):
             assert metrics.pop("correct").equal(best & counted)
     assert not metrics
     with torch.no_grad():
-        again = layer.nll(features, target, ignored, smoothing, reduction, weight)
+        again = layer.nll(features, target, ignored, smoothing, reduction, **options)
         torch.testing.assert_close(again, plain, rtol=1e-9, atol=1e-9, equal_nan=True)
         torch.testing.assert_close(layer.eval()(features), log_p, rtol=1e-9, atol=1e-9)
         layer.train()
@@ -84,11 +87,14 @@ def check(layer, features, target, reduction, smoothing, weighted, ignored):
 
 
 @given(any_layer(), st.sampled_from(["sum", "mean", "none"]), st.sampled_from([0.0, 0.1]), st.booleans(),
-       st.sampled_from([-100, 0, 1]))  # fmt: skip
-def test_nll_is_the_plain_formula(case, reduction, smoothing, weighted, ignored):
+       st.sampled_from([-100, 0, 1]), st.sampled_from([0.0, 0.01]))  # fmt: skip
+def test_nll_is_the_plain_formula(case, reduction, smoothing, weighted, ignored, z_loss):
     layer, features, target = case
-    check(layer, features, target, reduction, 0.0 if isinstance(layer, tuple(FAMILY.values())) else smoothing,
-          weighted, ignored)  # fmt: skip
+    if isinstance(layer, tuple(FAMILY.values())):
+        with pytest.raises(ValueError, match="z_loss=0.01 is not allowed"):
+            layer.nll(features, target, z_loss=0.01)
+        smoothing = z_loss = 0.0
+    check(layer, features, target, reduction, smoothing, weighted, ignored, z_loss)
 
 
 @pytest.mark.parametrize("kernels, params", [*FIXED, (",".join(KERNELS), "")], ids=[*ids(FIXED), "all"])
@@ -175,15 +181,25 @@ def test_start_of_the_others():
 
 
 def test_start_from_the_prior():
-    """A context vector of 0 has the words' frequencies, one added to each count."""
+    """A context vector of 0 has the words' frequencies; a word never seen has those of the rarest one."""
     counts = torch.tensor([5.0, 0, 2, 90, 1, 1, 3, 7, 2])
-    prior = (counts + 1) / (counts + 1).sum()
+    words = torch.arange(9).repeat_interleave(counts.long())
+    assert word_prior([words[:50].view(2, 25), torch.tensor([-100]), words[50:]], 9).equal(word_prior(words, 9))
+    prior = word_prior(words, 9, smoothing=0.5).float()
+    torch.testing.assert_close(prior, (counts + 0.5) / (counts + 0.5).sum())
+    with pytest.raises(ValueError, match="target 8 is not one of the 8 words"):
+        word_prior(words, 8)
+    layer = LAYERS["lin"]()
+    layer.set_prior(word_prior(words, 9, smoothing=0.0))
+    assert layer.bias[1] == layer.bias[4] < layer.bias[0]
     for made in (LAYERS["lin"](), KerBSoftmax(6, 9, senses=14, bias=True), *(layer(6, 9) for layer in FAMILY.values())):
-        made.set_log_prior(counts.tolist())
+        made.set_prior(prior)
         log_p = made(torch.zeros(1, 6))
         torch.testing.assert_close(log_p[0].exp(), prior, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="no bias"):
-        SphericalSoftmax(6, 9, bias=False).set_log_prior(counts)
+        SphericalSoftmax(6, 9, bias=False).set_prior(prior)
+    with pytest.raises(ValueError, match=r"prior of shape \(8,\) is not the 9 words' probabilities"):
+        layer.set_prior(prior[:8])
 
 
 @pytest.mark.parametrize("name", LAYERS)

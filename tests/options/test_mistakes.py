@@ -39,6 +39,9 @@ OPTIONS = {
     f"{TAYLOR} --kernels log": ["--kernels", "--output-layer taylor"],
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
     f"{SQUARED} --label-smoothing 0.1": ["--label-smoothing 0.1"],
+    f"{TAYLOR} --z-loss 0.1": ["--z-loss 0.1"],
+    f"{TAYLOR} --output-step 2": ["--output-step"],
+    "--kernels log --output-step 2": ["step=2", "log", "lin"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
     f"{KERBS} --senses 4.1x": ["98 senses", "4 each"],
     f"{KERBS} --kerbs-input prior --decoder-out-embed-dim 8": ["16 and 8"],
@@ -54,7 +57,8 @@ OPTIONS = {
 }
 # said back as they are
 WRONG = """pi-variance-weight -1,tokens-per-sample 0,dropout 1.5,clip-norm nan,output-bias no,
-output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0"""
+output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0,
+z-loss -1"""
 OPTIONS.update({f"--{given.strip()}": [f"--{given.strip()}"] for given in WRONG.split(",")})
 AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2
 --seed 2147483647 --output-memory-mib 1 --pi-variance-weight 0 --max-update 0 --output-bias --latent-projection"""

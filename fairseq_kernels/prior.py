@@ -1,0 +1,33 @@
+"""The words' probabilities, counted in the targets of a training: what an output layer's bias starts from."""
+
+from typing import Iterable, Union
+
+import torch
+from torch import Tensor
+
+
+def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smoothing: float = 1.0) -> Tensor:
+    """The share of each word among the targets: (V,), float64, with the sum 1.
+
+    ``layer.set_prior(word_prior(targets, V))`` starts an output layer's bias from it.
+
+    Args:
+        targets: word indices of any shape, or an iterable of such tensors, as a loader's batches. Negative ones, such
+            as the -100 of ignored tokens, don't count.
+        vocab_size: V.
+        smoothing: added to each word's count, so that words never seen have a probability, too.
+
+    Raises:
+        ValueError: an index of V or more, or no targets and no smoothing.
+    """
+    counts = torch.zeros(vocab_size, dtype=torch.float64)
+    for batch in [targets] if isinstance(targets, Tensor) else targets:
+        words = torch.as_tensor(batch).flatten()
+        words = words[words >= 0]
+        if len(words) and words.max() >= vocab_size:
+            raise ValueError(f"target {int(words.max())} is not one of the {vocab_size} words")
+        counts += torch.bincount(words, minlength=vocab_size).cpu()
+    counts += smoothing
+    if not counts.sum() > 0:
+        raise ValueError("there are no targets to count; give some, or a smoothing above 0")
+    return counts / counts.sum()
