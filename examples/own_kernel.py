@@ -2,8 +2,8 @@
 
     python examples/own_kernel.py
 
-First the formula, then a faster form of it; both give the same loss and gradients. Then ``2xlin,cosine`` learns which of
-a few hundred words belongs to a noisy vector.
+First the formula, then a faster form of it; both give the same loss and gradients. Then ``2xlin,cosine`` learns which
+of a few hundred words belongs to a noisy vector.
 """
 
 import torch

@@ -142,8 +142,9 @@ class GeneralizedSoftmax(OutputLayer):
             nn.init.normal_(weight, std=self.embed_dim**-0.5 * self.start / self.step)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-        for projection in () if self.latent_projection is None else self.latent_projection:
-            nn.init.xavier_uniform_(projection)
+        if self.latent_projection is not None:
+            bound = math.sqrt(3) * math.sqrt(1 / self.embed_dim)  # Xavier's of each C_k
+            nn.init.uniform_(self.latent_projection, -bound, bound)
         if self.prior_projection is not None:
             nn.init.xavier_uniform_(self.prior_projection)
 

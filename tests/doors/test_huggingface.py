@@ -1,44 +1,107 @@
-"""Causal language models of transformers with a kernel head, against the same models with their own."""
+"""Models of transformers with a kernel head, against the same models with their own."""
 
 import copy
 import inspect
+import io
+import json
+import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
 from layer_checks import Memory
 
 transformers = pytest.importorskip("transformers")
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+from fairseq_kernels import word_prior  # noqa: E402
 from fairseq_kernels.huggingface import from_pretrained, replace_head, with_kernel_head  # noqa: E402
 
 V = 50
 SIZES = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES.update({"bos_token_id": None, "eos_token_id": None, "pad_token_id": None})
+FEW = {**SIZES, "num_key_value_heads": 2, "head_dim": 4}
+MAMBA = {f"mamba_{name}": size for name, size in {"d_ssm": 16, "n_heads": 4, "d_head": 4, "n_groups": 1}.items()}
+TWO_SIDES = {"vocab_size": V, "d_model": 16, "max_position_embeddings": 64, "dropout": 0.0, "pad_token_id": 1}
+TWO_SIDES.update({"decoder_start_token_id": 2, "eos_token_id": 2, "bos_token_id": 0, "forced_eos_token_id": None})
+TWO_SIDES.update({f"{side}_{name}": size for side in ("encoder", "decoder")
+                  for name, size in {"layers": 1, "attention_heads": 2, "ffn_dim": 32}.items()})  # fmt: skip
+SPEECH = {**TWO_SIDES, "num_mel_bins": 8, "max_source_positions": 8, "max_target_positions": 64}
 HOSTS = {
     "Llama": SIZES,
-    "Mixtral": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 2, "output_router_logits": True},
+    "Mixtral": {**FEW, "num_local_experts": 2, "output_router_logits": True},
     "GPTNeoX": {**SIZES, "hidden_dropout": 0.0, "attention_dropout": 0.0},  # its head is called embed_out
     "GPT2": {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "resid_pdrop": 0.0}
     | {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None},
+    "Gemma2": {**FEW, "final_logit_softcapping": 3.0},
+    "T5": {"vocab_size": V, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    | {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1},
 }
+FAMILIES = {
+    **HOSTS, "Qwen3": FEW, "Phi3": FEW, "Olmo2": FEW, "Bart": TWO_SIDES, "Marian": TWO_SIDES, "Whisper": SPEECH,
+    "Gemma3Text": {**FEW, "final_logit_softcapping": 4.0}, "Gemma4Text": {**FEW, "final_logit_softcapping": 4.0},
+    "NanoChat": {**FEW, "final_logit_softcapping": 2.0}, "Granite": {**FEW, "logits_scaling": 4.0},
+    "RecurrentGemma": {**FEW, "num_hidden_layers": 3, "logits_soft_cap": 5.0, "attention_window_size": 8},
+    "Cohere": {**FEW, "logit_scale": 0.3}, "FalconH1": {**FEW, **MAMBA, "mamba_d_state": 8, "lm_head_multiplier": 0.1},
+    "Mamba2": {**SIZES, "num_hidden_layers": 1, "num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1}
+    | {"chunk_size": 8},
+}  # fmt: skip
+SETTINGS = {"Gemma2": ("cap", 3.0), "RecurrentGemma": ("cap", 5.0), "Granite": ("lin", 0.25), "FalconH1": ("lin", 0.1)}
 
 
 def host(name="Llama", tied=True):
     torch.manual_seed(1)
-    config = getattr(transformers, f"{name}Config")(**HOSTS[name], tie_word_embeddings=tied)
-    return transformers.AutoModelForCausalLM.from_config(config)
+    config = getattr(transformers, f"{name}Config")(**FAMILIES[name], tie_word_embeddings=tied)
+    kinds = ("CausalLM", "Seq2SeqLM", "SpeechSeq2Seq")
+    auto = getattr(transformers, f"AutoModelFor{kinds[('Bart', 'Marian', 'T5').count(name) + 2 * (name == 'Whisper')]}")
+    return auto.from_config(config)
 
 
 def labelled(rows=3, length=12):
     """Words and labels, of which each row has another number."""
-    ids = torch.randint(V, (rows, length), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(3, V, (rows, length), generator=torch.Generator().manual_seed(2))
     labels = ids.clone()
     for row in range(rows):
         labels[row, : 2 * row] = -100
     return ids, labels
 
 
+@pytest.mark.parametrize("name, tied", [*((name, False) for name in FAMILIES), *((name, True) for name in HOSTS)])
+def test_every_family_keeps_its_loss(name, tied, tmp_path):
+    """In training and evaluation: loss, gradients, log-probabilities and what is generated, also after it was saved;
+    the head has the model's factor or cap, a mixture too."""
+    stock = host(name, tied)
+    with torch.no_grad():
+        stock.get_output_embeddings().weight.mul_(5)  # so that a cap shows
+    model, mixed = (replace_head(copy.deepcopy(stock), kernels) for kernels in ("lin", "2xlin,log"))
+    for each in (model, mixed) if name in SETTINGS else ():
+        kernel = each.get_output_embeddings().kernels[0]
+        assert (kernel.name, kernel.value("c" if kernel.name == "cap" else "scale")) == SETTINGS[name]
+    ids, labels = labelled()
+    inputs = {"input_features": torch.randn(3, 8, 16)} if name == "Whisper" else {"input_ids": ids}
+    for training in (True, False):
+        results = []
+        for each in (model.train(training), stock.train(training)):
+            each.zero_grad()
+            loss = each(**inputs, labels=labels).loss
+            loss.backward()
+            results.append((loss, [parameter.grad for parameter in each.parameters()]))
+        torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+    model.save_pretrained(tmp_path)
+    again, options = from_pretrained(tmp_path), {"max_new_tokens": 6, "do_sample": False}
+    two_sides = stock.config.is_encoder_decoder
+    with torch.no_grad():
+        expected, output, other = (each.eval()(**inputs, labels=labels).logits for each in (stock, model, again))
+        torch.testing.assert_close(output, expected.log_softmax(-1), atol=1e-4, rtol=1e-4)
+        assert other.equal(output) and type(again) is type(model)
+        options.update({"num_beams": 2} if two_sides else {})
+        generated = [each.generate(**inputs, **options) for each in (stock, again)]
+        assert generated[0].equal(generated[1])
+
+
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", [name for name in HOSTS if name != "T5"])
 def test_lin_is_the_hosts_own_head(name, tied):
     stock = host(name, tied)
     model = replace_head(copy.deepcopy(stock))
@@ -75,15 +138,26 @@ def test_lin_is_the_hosts_own_head(name, tied):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
 def test_a_mixture_is_saved_loaded_and_resized(name, tied, tmp_path):
     options = {"kernels": "2xlin,log", "kernel_params": "log.gamma=learned", "bias": True}
     model = replace_head(host(name, tied), **options).eval()
     ids, labels = labelled()
     loss = model(ids, labels=labels).loss
     model.save_pretrained(tmp_path)
-    again = from_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(again(ids, labels=labels).loss, loss, atol=0, rtol=0)
+    stored = io.BytesIO()
+    torch.save(model, stored)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other(ids, labels=labels).loss.equal(loss)
+    load = f"from transformers import AutoModelForCausalLM as A; A.from_pretrained({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", load], capture_output=True, text=True)
+    assert done.returncode == 1 and "model type `fairseq_kernels`" in done.stderr
+    values = json.loads((tmp_path / "config.json").read_text())  # as version 0.3 has written it
+    values["model_type"] = values.pop("host_model_type")
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert from_pretrained(tmp_path)(ids, labels=labels).loss.equal(loss)
     torch.testing.assert_close(again.train()(ids, labels=labels).loss, loss)
     with torch.no_grad():
         before = again.eval()(ids).logits
@@ -158,14 +232,35 @@ def test_peft_trains_and_saves_the_head_beside_an_adapter(tmp_path):
         torch.testing.assert_close(again(input_ids=ids).logits, adapted(input_ids=ids).logits)
 
 
-def test_a_host_that_changes_its_logits_is_refused():
-    config = transformers.Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=4)
-    with pytest.raises(ValueError, match="final_logit_softcapping"):
-        replace_head(transformers.Gemma2ForCausalLM(config))
-    config.final_logit_softcapping = None
-    for scale in ("logit_scale", "logits_scaling"):
-        config.update({scale: 0.5})
-        with pytest.raises(ValueError, match=scale):
-            replace_head(transformers.Gemma2ForCausalLM(config))
-        config.update({scale: 1.0})
-    replace_head(transformers.Gemma2ForCausalLM(config))
+def test_the_prior_and_the_step():
+    """The bias has the labels' frequencies; a step keeps what an untied head computes, and a tied embedding."""
+    _, labels = labelled()
+    prior = word_prior(labels, V)
+    for given in (prior, [{"labels": labels[:1].tolist()}, labels[1:]]):
+        head = replace_head(host(tied=False), prior=given).lm_head
+        torch.testing.assert_close(head(torch.zeros(16)).exp(), prior.float())
+    features = torch.randn(3, 16)
+    for tied, factor in ((False, 1.0), (True, 4.0)):
+        stock = host(tied=tied)
+        model = replace_head(copy.deepcopy(stock), step=4.0)
+        assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
+        torch.testing.assert_close(model.lm_head(features), (factor * stock.lm_head(features)).log_softmax(-1))
+        assert torch.equal(*(each.get_input_embeddings().weight for each in (model, stock)))
+
+
+@pytest.mark.parametrize("kind", ["LlamaForSequenceClassification", "LlamaModel", "BertForMaskedLM"])
+def test_models_that_predict_no_next_word_are_refused(kind):
+    config = transformers.BertConfig(**SIZES) if "Bert" in kind else transformers.LlamaConfig(**SIZES)
+    with pytest.raises(ValueError, match=f"{kind} has no head that predicts the next word"):
+        replace_head(getattr(transformers, kind)(config))
+
+
+def test_what_a_host_does_beyond_a_cap_is_refused():
+    class Squared(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            output.logits = output.logits**2
+            return output
+
+    with pytest.raises(ValueError, match=r"Squared is not supported: .* 1 to 1, -1 to 1, 5 to 25"):
+        replace_head(Squared(transformers.LlamaConfig(**SIZES)))
