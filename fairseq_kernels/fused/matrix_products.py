@@ -46,9 +46,9 @@ def onednn_is_faster() -> bool:
     is_amd = information.is_file() and "AuthenticAMD" in information.read_text()
     if not (choice == "1" or is_amd and torch.backends.cpu.get_cpu_capability() == "AVX512"):
         return False
-    fine = torch.full((64, 64), 1 + 2.0**-20)
+    fine = torch.full((64, 64), 1 + 2.0**-20, device="cpu")
     with onednn():
-        return torch.equal(fine @ torch.eye(64), fine)
+        return torch.equal(fine @ torch.eye(64, device="cpu"), fine)
 
 
 @contextlib.contextmanager

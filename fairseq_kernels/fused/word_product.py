@@ -38,10 +38,7 @@ class WordMatrices:
     """
 
     def __init__(
-        self,
-        matrices: Sequence[Tensor],
-        gradients: Optional[Sequence[Tensor]] = None,
-        grad_latent: Optional[Tensor] = None,
+        self, matrices: Sequence[Tensor], gradients: Optional[Sequence[Tensor]] = None, grad_latent=None
     ):
         self.matrices, self.gradients, self.grad_latent = matrices, gradients, grad_latent
         self.workspace = Workspace()

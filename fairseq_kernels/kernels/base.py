@@ -222,11 +222,7 @@ class Kernel(nn.Module):
         return similarity if isinstance(scale, float) and scale == 1.0 else similarity * scale
 
     def fused_scores(
-        self,
-        products: Sequence[Tensor],
-        words: Sequence[Tensor],
-        contexts: Sequence[Tensor],
-        token_factor: List[Tensor],
+        self, products: Sequence[Tensor], words: Sequence[Tensor], contexts: Sequence[Tensor], token_factor: List
     ) -> Scores:
         """:meth:`scores` by :attr:`fused`, if the kernel has it, with what the loss may do to them (the buffer rule).
 

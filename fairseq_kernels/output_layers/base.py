@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from ..fused.matrix_products import HALF, bfloat16_is_faster, chunks
-from .chunked_loss import LossPass, Metrics, chunked_loss
+from .chunked_loss import LossPass, Metrics, chunked_loss, without_autocast
 from .distillation import distill
 from .layer_state import LayerState
 
@@ -199,7 +199,7 @@ class OutputLayer(LayerState):
         if torch.jit.is_tracing():
             self.__prepare_scriptable__()
         flat = self._flatten(features)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             if torch.is_grad_enabled() or torch.compiler.is_compiling():
                 result = self.log_probabilities(flat)
             else:
@@ -225,7 +225,7 @@ class OutputLayer(LayerState):
     ) -> Union[Tensor, Tuple[Tensor, Metrics]]:
         """The loss of the target words: -log p in nats, unless :attr:`loss_is_nll` is False. No N x V tensor is made.
 
-        Under ``torch.compile`` it is a break in the graph. It has no second derivative.
+        Under ``torch.compile`` it is a break in the graph. With ``create_graph`` backward makes tensors of N x V.
 
         Args:
             features: context vectors, (..., d).
@@ -286,9 +286,11 @@ class OutputLayer(LayerState):
             raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
+        if torch._C._are_functorch_transforms_active():
+            raise RuntimeError("torch.func can't transform nll; use the log-probabilities, layer(features)")
         refuse_computed(self, parametrized=False)
         tokens = self._tokens(features, target, ignore_index, *weights)._replace(z_loss=z_loss)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
         if return_metrics == "entropy":
             metrics = {**metrics, "entropy": self.entropy(tokens.features)}
@@ -351,7 +353,7 @@ class OutputLayer(LayerState):
         tokens = self._tokens(features, target)
         flat, words = tokens.features, tokens.target.unsqueeze(1)
         log_probability, rank = flat.new_empty(words.shape), torch.empty_like(words)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             for rows in chunks(flat.size(0), self.chunk_size(flat)):
                 scores = self.log_probabilities(flat[rows])
                 log_probability[rows] = own = scores.gather(1, words[rows])
@@ -366,7 +368,7 @@ class OutputLayer(LayerState):
         """The entropy of each token's distribution in nats, (..., d) to (...)."""
         flat = self._flatten(features)
         result = flat.new_empty(len(flat))
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             for rows in chunks(len(flat), self.chunk_size(flat)):
                 result[rows] = torch.special.entr(self.log_probabilities(flat[rows]).exp_()).sum(1)
         return result.view(features.shape[:-1])

@@ -5,13 +5,15 @@ Backward multiplies by the incoming scalar. Exact, in three matrix products (com
 once more in backward would make it four), and nothing of size N x V ever exists.
 """
 
-import functools
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
+
+from ..fused.mixture_nll import Smoothing
 
 Metrics = Dict[str, Tensor]
 
@@ -33,7 +35,7 @@ class LossPass:
     z_loss = 0.0
 
     def losses(self, features: Tensor, target: Tensor, epsilon: float) -> Tuple[Tensor, Metrics]:
-        """The loss of each token, (n,), differentiable; and other numbers of each: ``nll`` is without smoothing."""
+        """-log p (n,), smoothed, of the layer class's ``log_probabilities``; other numbers: ``nll`` is not smoothed."""
         raise NotImplementedError
 
     def gradients(self) -> List[Optional[Tensor]]:
@@ -77,80 +79,85 @@ def add_up(sums: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> Non
             total += gradient
 
 
-def first_order(backward):
-    """Decorator of a backward that runs without a graph and without autocast; what it returns says, where it is
-    differentiated once more, what to do instead."""
-
-    @functools.wraps(backward)
-    def call(ctx, *grads):
-        with torch.no_grad(), torch.autocast(grads[0].device.type, enabled=False):
-            results = backward(ctx, *grads)
-        if not torch.is_grad_enabled():
-            return results
-        anchor = torch.zeros((), requires_grad=True)  # so that autograd calls NoSecondDerivative.backward
-        return tuple(None if result is None else NoSecondDerivative.apply(result, anchor) for result in results)
-
-    return call
+def without_autocast(tensor: Tensor) -> torch.autocast:
+    """The context in which operations on the tensor's device keep their precision; the meta device has no autocast."""
+    return torch.autocast("cpu" if tensor.is_meta else tensor.device.type, enabled=False)
 
 
-class NoSecondDerivative(Function):
-    """A gradient as it is; differentiating it raises."""
+def by_formula(formula, inputs, grads) -> List[Optional[Tensor]]:
+    """The gradients of a formula's inputs; under ``create_graph`` with a graph to the inputs and ``grads``."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad(), without_autocast(grads[0]):
+        # views: features may depend on parameters (shared embeddings), which is another gradient's way
+        own = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
+        wanted = [tensor for tensor in own if tensor is not None and tensor.requires_grad]
+        found = torch.autograd.grad(formula(*own), wanted, grads, create_graph=create_graph, allow_unused=True)
+    return [dict(zip(wanted, found)).get(tensor) for tensor in own]
 
-    @staticmethod
-    def forward(ctx, gradient, anchor):
-        return gradient.view_as(gradient)
 
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError(
-            "nll has no second derivative; differentiate the log-probabilities, layer(features), instead"
-        )
+class Formula(nn.Sequential):
+    """The losses of tokens by the log-probabilities that go with a layer's ``loss_pass``, for ``functional_call``."""
+
+    def forward(self, features, target, token_weight, terms):
+        # not those of a subclass, which may have changed the features before
+        owner = next(owner for owner in type(self[0]).__mro__ if "loss_pass" in vars(owner))
+        log_p, (epsilon, z_factor) = owner.log_probabilities(self[0], features), terms
+        smoothing = Smoothing.over(log_p.size(1), epsilon)
+        losses = -smoothing.on_target * log_p.gather(1, target.unsqueeze(1)).squeeze(1)
+        losses = losses - smoothing.everywhere * log_p.sum(1) if epsilon else losses
+        losses = losses + z_factor * owner.squared_log_partition(self[0], features) if z_factor else losses
+        return losses if token_weight is None else losses * token_weight
 
 
 class ChunkedLoss(Function):
     """The loss: summed, with gradients from forward; or one for each token, with gradients recomputed in backward.
+    Under ``create_graph`` these are a formula's, whose tensors of N x V stay for the second derivatives.
 
-    ``learning`` is whether anything wants gradients: in forward grad mode is off, and needs_input_grad is True under
-    ``no_grad``. ``metrics`` is a dict, which receives those of the pass.
+    ``options``: epsilon and the z-loss' factor, the products' precision. ``learning``: whether anything wants gradients; in forward grad mode
+    is off, and needs_input_grad is True under ``no_grad``. ``metrics``: a dict, which receives those of the pass.
     """
 
     @staticmethod
-    def forward(ctx, layer, terms, product_dtype, summed, learning, metrics, features, target, token_weight, *own):
+    def forward(ctx, layer, options, summed, learning, metrics, features, target, token_weight, *own):
         # not the hooks of a checkpoint around the layer, which would compute all again for each graph of a chunk
         with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-            losses, seen, ctx.gradients = run_pass(
-                layer, features, target, terms, product_dtype, learning and summed, token_weight
-            )
+            losses, seen, ctx.gradients = run_pass(layer, features, target, *options, learning and summed, token_weight)
         metrics.update(seen)
-        ctx.layer, ctx.terms, ctx.product_dtype, ctx.own = layer, terms, product_dtype, list(map(id, own))
-        ctx.save_for_backward(features, target, token_weight, losses, *own)
+        ctx.layer, ctx.options, ctx.losses, ctx.own = layer, options, losses, list(map(id, own))
+        ctx.save_for_backward(features, target, token_weight, *own)
         weighted = losses if token_weight is None else losses * token_weight
         # a copy: fairseq multiplies the loss of a dummy batch by 0 in place
         return weighted.sum() if summed else weighted.clone()
 
     @staticmethod
-    @first_order
     def backward(ctx, grad_loss):
-        features, target, token_weight, losses, *parameters = ctx.saved_tensors
+        features, target, token_weight, *parameters = inputs = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
+        swapped = gradients is None and ctx.own != list(map(id, ctx.layer.parameters()))  # by functional_call
+        if swapped or torch.is_grad_enabled():
+
+            def formula(features, target, token_weight, *parameters):
+                own = {f"0.{name}": own for (name, _), own in zip(ctx.layer.named_parameters(), parameters)}
+                return functional_call(Formula(ctx.layer), own, (features, target, token_weight, ctx.options[0]))
+
+            return *[None] * 5, *by_formula(formula, inputs, [grad_loss.expand(len(target))])
         if gradients is None:  # not summed; or a second backward: gradients are handed out once, and in place
-            if ctx.own != list(map(id, ctx.layer.parameters())):
-                raise RuntimeError("under functional_call only one backward pass of a summed loss is supported")
             weight = grad_loss.expand(features.size(0))
             weight = weight if token_weight is None else weight * token_weight
-            gradients = run_pass(ctx.layer, features, target, ctx.terms, ctx.product_dtype, True, weight)[2]
+            with without_autocast(features):
+                gradients = run_pass(ctx.layer, features, target, *ctx.options, True, weight)[2]
         else:
             for gradient in gradients:
                 if gradient is not None:
                     # in the pass's precision: under fp16 the trainer's loss scale must come before rounding
                     gradient.mul_(grad_loss)
-        wanted = ctx.needs_input_grad[6:7] + ctx.needs_input_grad[9:]
+        wanted = ctx.needs_input_grad[5:6] + ctx.needs_input_grad[8:]
         grad_features, *grad_parameters = (
             gradient.to(tensor.dtype) if wants and gradient is not None else None
             for gradient, tensor, wants in zip(gradients, [features, *parameters], wanted)
         )
-        grad_weight = losses * grad_loss if ctx.needs_input_grad[8] else None
-        return *[None] * 6, grad_features, None, grad_weight, *grad_parameters
+        grad_weight = ctx.losses * grad_loss if ctx.needs_input_grad[7] else None
+        return *[None] * 5, grad_features, None, grad_weight, *grad_parameters
 
 
 def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
@@ -159,5 +166,5 @@ def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, M
     parameters = list(layer.parameters())
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
     metrics: Metrics = {}
-    options = (epsilon, z_loss), product_dtype, summed, learning, metrics
+    options = ((epsilon, z_loss), product_dtype), summed, learning, metrics
     return ChunkedLoss.apply(layer, *options, features, target, token_weight, *parameters), metrics

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..fused.matrix_products import chunks
+from .chunked_loss import without_autocast
 
 
 def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Module, temperature: float = 1.0) -> Tensor:
@@ -28,7 +29,7 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
     def divergence(own: Tensor, taught: Tensor) -> Tensor:
         with torch.no_grad():
             wanted = F.softmax(teacher(taught).to(own.dtype) / temperature, dim=-1)
-        with torch.autocast(own.device.type, enabled=False):
+        with without_autocast(own):
             log_p = F.log_softmax(layer.log_probabilities(own) / temperature, dim=-1)
         return temperature**2 * F.kl_div(log_p, wanted, reduction="none").sum(-1)
 

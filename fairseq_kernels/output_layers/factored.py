@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from ..fused.matrix_products import chunks
 from ..kernels.base import at_least_float32
 from .base import FOLD_ROWS, OutputLayer, several_processes
-from .chunked_loss import first_order
 from .spherical import SphericalFamily, gram
 
 
@@ -41,8 +40,9 @@ class FactoredStatistics(torch.autograd.Function):
         return (features * rows).sum(1), features @ layer.total, (features * quadratic).sum(1)
 
     @staticmethod
-    @first_order
     def backward(ctx, grad_output, grad_total, grad_square):
+        if torch.is_grad_enabled():
+            raise RuntimeError("a factored layer has no second derivative; use the layer without factored()")
         features, target, rows, quadratic, total = ctx.saved_tensors
         ctx.gradients.append(FactoredGradient(features.detach(), target, grad_output, grad_total, grad_square))
         grad_anchor = total.new_zeros(())

@@ -15,7 +15,7 @@ from ..kernels import KERNELS, Kernel
 from ..kernels.base import check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
-from .chunked_loss import LossPass, add_up
+from .chunked_loss import LossPass, add_up, without_autocast
 
 
 class Shared(NamedTuple):
@@ -168,7 +168,7 @@ class GeneralizedSoftmax(OutputLayer):
         flat = self._flatten(features)
         if self.prior_projection is None:
             return flat.new_ones(*features.shape[:-1], 1)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             weights = log_mixture_weights(flat, self.prior_projection).exp()
         return weights.view(*features.shape[:-1], len(self.kernels))
 
@@ -234,6 +234,13 @@ class GeneralizedSoftmax(OutputLayer):
             return log_p if log_pi is None else log_p + log_pi[:, k : k + 1]
 
         return functools.reduce(torch.logaddexp, map(log_joint, range(len(values))))
+
+    def squared_log_partition(self, features: Tensor) -> Tensor:
+        """sum_k pi_k (log Z_k)^2, (n, d) to (n,), by the formulas."""
+        scores, log_pi = self.plain_scores(features)
+        bias = 0.0 if self.bias is None else self.bias.to(features.dtype)
+        squares = torch.stack([(score + bias).logsumexp(1).square() for score in scores], dim=1)
+        return (squares if log_pi is None else squares * log_pi.exp()).sum(1)
 
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)

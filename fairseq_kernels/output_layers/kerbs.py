@@ -180,6 +180,9 @@ class KerBSoftmax(OutputLayer):
             total = torch.logaddexp(total, part)
         return total
 
+    def squared_log_partition(self, features):
+        return self.sense_scores(features).logsumexp(1).square()
+
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return KerBSPass(self, dtype, with_gradients)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..fused.matrix_products import chunks, multiply, word_blocks
 from ..kernels.base import LARGEST, SMALLEST
 from .base import STATISTICS_TOKENS, OutputLayer, WorkSpace
-from .chunked_loss import first_order
+from .chunked_loss import by_formula, without_autocast
 
 Statistics = Tuple[Tensor, Tensor, Tensor]
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
@@ -72,33 +72,41 @@ class SphericalStatistics(torch.autograd.Function):
         return output, total, square
 
     @staticmethod
-    @first_order
     def backward(ctx, grad_output, grad_total, grad_square):
         features, target, weight, bias, quadratic, total_weights = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *by_formula(plain_statistics, ctx.saved_tensors[:4], (grad_output, grad_total, grad_square)), None
         wants_features, _, wants_weight, wants_bias, _ = ctx.needs_input_grad
-        row, doubled = grad_total @ features, 2 * (grad_square @ features)
         grad_features = grad_weight = grad_bias = None
-        if wants_features:
-            grad_features = torch.empty_like(features)
-            for some in chunks(len(features), STATISTICS_TOKENS):
-                part = torch.mul(weight[target[some]], grad_output[some].unsqueeze(1), out=grad_features[some])
-                part.addcmul_(quadratic[some], grad_square[some].unsqueeze(1), value=2)
-                part.addr_(grad_total[some], total_weights)
-        if wants_weight:
-            second = weight.new_zeros(features.size(1), features.size(1))
-            for some in chunks(len(features), STATISTICS_TOKENS):
-                second.add_(multiply(features[some].T, features[some] * grad_square[some].unsqueeze(1)), alpha=2)
-            grad_weight = torch.empty_like(weight)
-            for words in word_blocks(len(weight), weight.size(1), weight.device):
-                part = multiply(weight[words], second, out=grad_weight[words]).add_(row)
-                if bias is not None:
-                    part.addr_(bias[words], doubled)
-            for some in chunks(len(features), STATISTICS_TOKENS):
-                grad_weight.index_add_(0, target[some], features[some] * grad_output[some].unsqueeze(1))
-        if bias is not None and wants_bias:
-            grad_bias = weight @ doubled + grad_total.sum() + 2 * grad_square.sum() * bias
-            grad_bias.index_add_(0, target, grad_output)
+        with without_autocast(features):
+            row, doubled = grad_total @ features, 2 * (grad_square @ features)
+            if wants_features:
+                grad_features = torch.empty_like(features)
+                for some in chunks(len(features), STATISTICS_TOKENS):
+                    part = torch.mul(weight[target[some]], grad_output[some].unsqueeze(1), out=grad_features[some])
+                    part.addcmul_(quadratic[some], grad_square[some].unsqueeze(1), value=2)
+                    part.addr_(grad_total[some], total_weights)
+            if wants_weight:
+                second = weight.new_zeros(features.size(1), features.size(1))
+                for some in chunks(len(features), STATISTICS_TOKENS):
+                    second.add_(multiply(features[some].T, features[some] * grad_square[some].unsqueeze(1)), alpha=2)
+                grad_weight = torch.empty_like(weight)
+                for words in word_blocks(len(weight), weight.size(1), weight.device):
+                    part = multiply(weight[words], second, out=grad_weight[words]).add_(row)
+                    if bias is not None:
+                        part.addr_(bias[words], doubled)
+                for some in chunks(len(features), STATISTICS_TOKENS):
+                    grad_weight.index_add_(0, target[some], features[some] * grad_output[some].unsqueeze(1))
+            if bias is not None and wants_bias:
+                grad_bias = weight @ doubled + grad_total.sum() + 2 * grad_square.sum() * bias
+                grad_bias.index_add_(0, target, grad_output)
         return grad_features, None, grad_weight, grad_bias, None
+
+
+def plain_statistics(features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Statistics:
+    """What :class:`SphericalStatistics` gives, from the outputs (N, V)."""
+    outputs = F.linear(features, weight, bias)
+    return outputs.gather(1, target.unsqueeze(1)).squeeze(1), outputs.sum(1), outputs.square().sum(1)
 
 
 class SphericalFamily(OutputLayer):
@@ -286,7 +294,12 @@ class SoftmaxBound(SphericalFamily):
         # V (log(1 + e^xi) - xi / 2 - lambda xi^2) - (V - 2)^2 / (16 V lambda), lambda(xi) = tanh / 4 xi: the terms of
         # size V cancel
         level = words * torch.log1p(torch.exp(-xi)) + xi * ((1 - 1 / words) - words * gap.square() / 4) / tanh
-        return level + total / words + spread * tanh / (4 * xi) - output
+        bound = level + total / words + spread * tanh / (4 * xi) - output
+        if self.xi is None:  # a 0 with the second derivative that the bound has because the best xi follows the spread
+            slope = 2 * xi * (1 - ((1 - 2 / words) / tanh) ** 2) + (xi - 2 * xi / words) ** 2 * (1 - tanh**2) / tanh**3
+            gain = (xi * (1 - tanh**2) / 2 - tanh) / (8 * words * xi**2 * slope.clamp_min(1e-12))
+            bound = bound + gain * (spread - spread.detach()).square()
+        return bound
 
     def prior_bias(self, prior):
         return prior.log()

@@ -39,8 +39,7 @@ def call_on_cpu(cfg, main, kwargs: dict) -> None:
     options = cfg.distributed_training
     if all(map(os.environ.get, TORCHRUN)):
         options.distributed_init_method, options.distributed_no_spawn = "env://", True
-        options.distributed_world_size = int(os.environ["WORLD_SIZE"])
-        options.distributed_rank = int(os.environ["RANK"])
+        options.distributed_world_size, options.distributed_rank = (int(os.environ[name]) for name in TORCHRUN[2:])
     if options.distributed_world_size == 1:
         return main(cfg, **kwargs)
     options.distributed_backend, options.ddp_backend = "gloo", "legacy_ddp"

@@ -1,14 +1,15 @@
 """Layers in use: torch.compile, torch.export, checkpoints, the meta device; and clear refusals."""
 
+import functools
 import math
 
 import pytest
 import torch
 import torch.utils.checkpoint
-from layer_checks import LAYERS, OnCuda, gradients, randomised, tokens
+from layer_checks import FAMILY, LAYERS, OnCuda, gradients, randomised, tokens
 from torch import nn
 
-from fairseq_kernels import AllocationSettings, GeneralizedSoftmax, KerBSoftmax, TaylorSoftmax
+from fairseq_kernels import KERNELS, AllocationSettings, GeneralizedSoftmax, KerBSoftmax, TaylorSoftmax
 from fairseq_kernels.output_layers import base
 
 DIM, WORDS = 6, 9
@@ -132,11 +133,56 @@ def test_averaged_checkpoints(layer):
     layer.load_state_dict(average)
 
 
-def test_a_second_derivative_says_what_to_do(layer):
+@pytest.mark.parametrize("name", [*LAYERS, *FAMILY, *KERNELS])
+def test_second_derivatives(name):
+    """With weights and label smoothing: of features, parameters, weights and the gradient that comes in."""
+    torch.manual_seed(0)
+    make = {**LAYERS, **FAMILY}.get(name) or functools.partial(GeneralizedSoftmax, kernels=name)
+    layer = randomised(make(DIM, WORDS))
     features, target = tokens()
-    [gradient] = torch.autograd.grad(layer.nll(features, target), features, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"no second derivative.*layer\(features\)"):
-        gradient.sum().backward()
+    weight, class_weight = torch.rand(7, dtype=torch.float64, requires_grad=True), torch.rand(WORDS)
+
+    def loss(features, weight, *_, reduction="mean"):
+        smoothing = 0.0 if hasattr(layer, "numerator") else 0.1
+        return layer.nll(features, target, 3, smoothing, reduction, weight, class_weight=class_weight)
+
+    given = features, weight, *layer.parameters()
+    assert torch.autograd.gradgradcheck(loss, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(functools.partial(loss, reduction="none"), given, fast_mode=True)
+
+
+def test_ways_to_second_derivatives(layer):
+    """All find those of the log-probabilities' formula."""
+    features, target = tokens()
+    parameters = list(layer.parameters())
+
+    def found(loss):
+        [slope] = torch.autograd.grad(loss(features), features, create_graph=True)
+        penalty = gradients(slope.square().sum(), features, *parameters)
+        shared = loss(layer.weight[:7].tanh())
+        [slope] = torch.autograd.grad(shared, layer.weight, create_graph=True)
+        penalty += torch.autograd.grad(slope.square().sum(), layer.weight)
+        loss(features).backward(create_graph=True)
+        size = sum(parameter.grad.square().sum() for parameter in parameters)
+        for tensor in (features, *parameters):
+            tensor.grad = None
+        size.backward(inputs=parameters)
+        penalty += [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        return torch.autograd.functional.hessian(loss, features.detach()), penalty
+
+    plain = found(lambda features: nn.functional.nll_loss(layer(features), target, reduction="sum"))
+    torch.testing.assert_close(found(lambda features: layer.nll(features, target)), plain)
+
+
+def test_torch_func_is_refused_in_one_line(layer):
+    features, target = tokens()
+    for transformed in (torch.func.grad(layer.nll), torch.func.vmap(layer.nll)):
+        with pytest.raises(RuntimeError, match=r"^torch.func can't transform nll; use .* layer\(features\)$"):
+            transformed(features.detach(), target)
+    slope = torch.func.grad(lambda features: layer(features)[range(7), target].sum())(features.detach())
+    torch.testing.assert_close(slope, -gradients(layer.nll(features, target), features)[0])
 
 
 @pytest.mark.parametrize("learns", [True, False])
