@@ -27,7 +27,7 @@ EXPLANATIONS = {
     r"FloatingPointError: (?:gradients are Nan/Inf|Minimum loss scale reached)": "the training diverged: its gradients "
     "are NaN or infinite; give a lower --lr, or --clip-norm",
     r"(?:FloatingPointError|ValueError): (the model gives NaN.*|senses can't move while.*|the setting .*|"
-    r"--share-all-embeddings requires .*)": "{0}",
+    r"--share-all-embeddings requires .*|DiverseBeamSearch requires .*)": "{0}",
     r"((?:Incorrect dictionary format|Incorrect encoding detected|Duplicate word found when loading).*)": "{0}; make "
     "the data-bin again",
     r"Exception: The dataset is empty": TOO_LONG,

@@ -197,6 +197,7 @@ def put_head(model: PreTrainedModel, **options) -> None:
     """Gives a model the head of these options, and its class and configuration what they need to keep it."""
     old = model.get_output_embeddings()
     head = KernelHead.from_linear(old, **options)
+    head._is_hf_initialized = not head.weight.is_meta  # else the host's post_init would start it anew
     if sum(value is old.weight for module in model.modules() for value in module._parameters.values()) > 1:
         head.weight = old.weight  # of which a step makes a copy
     model.set_output_embeddings(head)

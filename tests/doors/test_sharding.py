@@ -64,6 +64,10 @@ def in_one_of_two_processes(rank, file):
         plain = trained(Model(), words, lambda model, words, loss=loss: loss(model, words) / 2)
         sharded = trained(shard(Model(), *units), words[2 * rank : 2 * rank + 2], loss)
         torch.testing.assert_close(sharded, plain, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+    with torch.device("meta"):
+        head = shard(GeneralizedSoftmax(D, V, "2xlin,rbf"), "")
+    head.to_empty(device="cpu").reset_parameters()  # as models that don't fit one process are begun
+    assert 0.9 < (D / 3) ** 0.5 * head.latent_projection.full_tensor().abs().max() <= 1
     with pytest.raises(ValueError, match=r"fully_shard\(layer\)"):
         shard(Model(), "").head.nll(torch.randn(3, D), torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match="FSDP1"):

@@ -200,6 +200,7 @@ EXPLAINED = {
     **{f"KeyError: '{name}'": f"metric {name} is not computed" for name in ("bleu", "ppl", "nll_loss", "accuracy")},
     "ValueError: loaded state dict has a different number of parameter groups": "--reset-optimizer",
     "ValueError: loaded state dict contains a parameter group that doesn't match": "--reset-optimizer",
+    "ValueError: DiverseBeamSearch requires --beam to be divisible": "requires --beam to be divisible",
     "RuntimeError: Duplicate word found when loading Dictionary: 'a'.": "'a'.; make the data-bin again",
     "ValueError: Incorrect dictionary format, expected '<token> <cnt>'": "expected '<token> <cnt>'; make the data-bin",
     "Exception: Incorrect encoding detected in dict.txt": "in dict.txt; make the data-bin again",
