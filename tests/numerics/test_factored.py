@@ -199,6 +199,8 @@ def test_a_gradient_of_the_features_alone():
     features.requires_grad_()
     wanted, actual = (torch.autograd.grad(layer.nll(features, target), features)[0] for layer in (dense, factors))
     torch.testing.assert_close(actual, wanted, **TIGHT)
+    with pytest.raises(RuntimeError, match="no second derivative; use the layer without factored"):
+        torch.autograd.grad(factors.nll(features, target), features, create_graph=True)
     FactoredSGD([factors], lr=0.1).step()
     assert_same(dense, factors, **TIGHT)
 

@@ -170,8 +170,7 @@ def one_process(lm_data, tmp_path_factory):
 
 @pytest.mark.parametrize("started", ["by fairseq", "by torchrun"])
 def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
-    """Gradients of two processes with two batches each are those of one process on all four; also in the last update,
-    when one of them has a single batch and one that only fills up its turn."""
+    """Two processes with two batches each as one with all four; in the last update one of them has a single batch."""
     options = (lm_data, *TWO_PROCESSES, "--update-freq", 2, "--find-unused-parameters", "--save-dir", tmp_path)
     if started == "by fairseq":
         processes = [start("train", *options, "--distributed-world-size", 2)]
