@@ -113,8 +113,9 @@ class ChunkedLoss(Function):
     """The loss: summed, with gradients from forward; or one for each token, with gradients recomputed in backward.
     Under ``create_graph`` these are a formula's, whose tensors of N x V stay for the second derivatives.
 
-    ``options``: epsilon and the z-loss' factor, the products' precision. ``learning``: whether anything wants gradients; in forward grad mode
-    is off, and needs_input_grad is True under ``no_grad``. ``metrics``: a dict, which receives those of the pass.
+    ``options``: epsilon and the z-loss' factor, the products' precision. ``learning``: whether anything wants
+    gradients; in forward grad mode is off, and needs_input_grad is True under ``no_grad``. ``metrics``: a dict, which
+    receives those of the pass.
     """
 
     @staticmethod
