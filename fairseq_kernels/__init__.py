@@ -8,7 +8,7 @@ fairseq is loaded already, as under its ``--user-dir``, models, criterions and o
 import importlib
 import sys
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 _MODULES = {
     "kernels": ("KERNELS", "Hyperparameter", "Kernel", "register_kernel"),
     "output_layers": (
