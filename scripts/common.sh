@@ -4,6 +4,7 @@ ROOT=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
 PY=
+unset PYTHONDONTWRITEBYTECODE  # which containers set: each Python would compile all of torch and fairseq
 
 # find_python MODULE...: sets PY to the interpreter that a user has chosen, or that of the environment that setup.sh made,
 # and ends the script unless that has these modules. It only looks for them: imports take seconds.

@@ -23,8 +23,6 @@ case "${1:-}" in
 esac
 if [ -n "${PYTHON_BIN:-}" ]; then
     find_python fairseq torch
-    reason=$("$PY" -W ignore -c 'import fairseq, torch' 2>&1) || die "$PY can't import fairseq and torch" \
-        "($(tail -n 1 <<<"$reason")); repair it, or unset PYTHON_BIN to have .venv made"
     echo "setup.sh: PYTHON_BIN=$PY is used as it is"
     exit 0
 fi
@@ -47,11 +45,14 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$made_from" ]; then
 fi
 
 log=$ROOT/.venv.log
-install() {
+FIRST='fairseq_cli.train, fairseq_cli.generate, fairseq_cli.eval_lm, fairseq_kernels.fairseq_plugin, matplotlib.pyplot'
+install() {  # the first import compiles what it needs, faster than pip compiles everything
     "$PY" -m pip install --no-compile --constraint constraints.txt "$@" >>"$log" 2>&1 \
         || { tail -n 5 "$log" >&2; die "pip failed; the whole log is in $log"; }
 }
-echo "setup.sh: Python $version, $TORCH and fairseq into $ROOT/.venv (log: $log); a minute, and the downloads"
+echo "setup.sh: pip installs $TORCH, unless .venv's is one, and fairseq into $ROOT/.venv (Python $version; log: $log);" \
+    "a minute, and the downloads"
+rm -f "$stamp"
 if [ "$(minor_version "$PY" 2>/dev/null)" != "$version" ]; then rm -rf .venv; fi  # of another Python
 : >"$log"
 [ -x "$PY" ] || "$PYTHON" -m venv .venv
@@ -63,6 +64,7 @@ else  # fairseq-fixed's setup.py imports torch, which an isolated build would fe
 fi
 # ve-fairseq asks for it and nothing here uses it; beside another build of torch it fails, and transformers with it
 "$PY" -m pip uninstall -q -y torchaudio >>"$log" 2>&1
-"$PY" -W ignore -c 'import fairseq_cli.train, fairseq_kernels.fairseq_plugin' || die "fairseq can't be imported; see $log"
+echo "setup.sh: imports torch and fairseq, which compiles them; 20 seconds"
+torch=$("$PY" -W ignore -c "import torch, $FIRST; print(torch.__version__)") || die "fairseq can't be imported; see $log"
 echo "$made_from" >"$stamp"
-echo "setup.sh: done"
+echo "setup.sh: done: Python $version, torch $torch"

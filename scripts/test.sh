@@ -13,8 +13,6 @@ case "${1:-}" in
     -h | --help) usage; exit 0 ;;
     --fast) shift; set -- tests/options tests/numerics "$@" ;;
 esac
-# setup.sh has pip compile nothing: else every Python that a test starts would compile all of torch
-unset PYTHONDONTWRITEBYTECODE
 bash "$ROOT/scripts/setup.sh"
 find_python fairseq torch
 cd "$ROOT"

@@ -1,5 +1,6 @@
 """A Python that starts in 0.1 seconds: it is forked from a process that has imported torch and fairseq, but not the
-package. ``forked_python()`` is a program that takes what Python takes, passes Ctrl-C on, and ends as the process does.
+package. ``forked_python()`` is a program that takes what Python takes, passes Ctrl-C and SIGTERM on, and ends as the
+process does.
 
 Tests of what is imported call ``sys.executable``.
 """
@@ -50,13 +51,17 @@ def call(address, program, *arguments) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         socket.send_fds(connection, [json.dumps(opened).encode()], opened)
-        connection.sendall(json.dumps([words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
+        ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        connection.sendall(json.dumps([ignored, words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
         answers = connection.makefile()
         group = int(answers.readline())
-        signal.signal(signal.SIGINT, lambda *_: os.killpg(group, signal.SIGINT))
+        if not ignored:
+            signal.signal(signal.SIGINT, lambda *_: os.killpg(group, signal.SIGINT))
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(group, signal.SIGTERM))
         code = int(answers.readline())  # when the process is gone
     if code < 0:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
 
@@ -94,6 +99,7 @@ def answer(connection) -> None:
     import atexit
     import fcntl
     import select
+    import signal
     import threading
 
     # out of the way of the caller's open files, which get the numbers that they have there
@@ -104,7 +110,8 @@ def answer(connection) -> None:
     for number, place in zip(json.loads(numbers), aside):
         os.dup2(place, number)
         os.close(place)
-    request = json.loads(connection.makefile().readline())
+    ignored, *request = json.loads(connection.makefile().readline())
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
     os.setpgid(0, 0)  # with what it starts, as the caller is with what it starts
     connection.sendall(b"%d\n" % os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())

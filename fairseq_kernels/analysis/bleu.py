@@ -47,5 +47,7 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
         sentences = [line.rstrip("\n") for line in lines]
     if len(output) != len(sentences):
         raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
+    if not any(output):
+        print(f"every translation in {generated} is empty: BLEU is 0", flush=True)
     metric = sacrebleu.BLEU(lowercase=True, trg_lang=language)  # which chooses the tokeniser
     return metric.corpus_score(output, [sentences]).score, str(metric.get_signature())

@@ -1,9 +1,11 @@
 """The commands behind ``scripts/table.sh``, ``train_{lm,mt}.sh`` and ``evaluate_{lm,mt}.sh``: their options, and what
-they print. ``python -m fairseq_kernels.experiments.cli {table,train,evaluate} ...``
+they print. ``python -m fairseq_kernels.experiments.cli {table,train,evaluate,quickstart} ...``
 """
 
 import argparse
 import dataclasses
+import functools
+import itertools
 import json
 import logging
 import os
@@ -12,10 +14,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import List, Sequence
 
-import torch
 from filelock import FileLock, Timeout
 from omegaconf.errors import OmegaConfBaseException
 
@@ -23,17 +25,25 @@ from ..analysis.training_log import read_curves
 from ..errors import CommandParser, explanation
 from ..logs import log_as_fairseq
 from ..whole_files import write_json
-from . import grid, mixtures
+from . import grid, mixtures, quickstart
 from .corpus import Corpus
-from .profiles import check_options, import_user_dir, profiles
-from .run import EVALUATIONS, USER_DIR, Failed, Run, train, training
+from .profiles import profiles
+from .run import SECONDS, USER_DIR, Failed, Run, follow, train, training
 from .tables import RESULTS, ROOT, Table, load_table, publish, settings_of
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)  # of a shell's kill, and of a terminal that is closed
+PATIENCE = 10.0  # seconds that Snakemake gets to end
 OWN = ("seed", "save_dir", "user_dir", "kernels", "output_layer", "stock")  # of a table's rows, not after --
 
 
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def default_profile() -> str:
-    return "paper" if torch.cuda.is_available() else "cpu"
+    return "paper" if has_gpu() else "cpu"
 
 
 # tables
@@ -42,10 +52,10 @@ def default_profile() -> str:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(prog=f"{argv[0]}.sh", add_help=False)
     parser.add_argument("data", nargs="+", type=Path)
-    parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}), default=default_profile())
+    parser.add_argument("--profile", choices=sorted({*profiles("lm"), *profiles("mt")}))
     parser.add_argument("--rows", nargs="+", action="extend", default=[])
     parser.add_argument("--seeds", nargs="+", default=["1"])
-    parser.add_argument("--jobs", type=int, default=1 if torch.cuda.is_available() else os.cpu_count())
+    parser.add_argument("--jobs", type=int)
     parser.add_argument("--save-dir", type=Path, default=Path("checkpoints") / "tables")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--publish", action="store_const", dest="results", const=ROOT / "results")
@@ -59,7 +69,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args.seeds = [int(seed) for seed in " ".join(args.seeds).split()]
     for name in args.extra.keys() & set(OWN):
         parser.error(f"--{name.replace('_', '-')} after -- is not allowed, as every row or run has its own")
+    args.profile = args.profile or default_profile()
     return args
+
+
+def trainings_at_a_time(args: argparse.Namespace) -> int:
+    return args.jobs or (1 if has_gpu() else os.cpu_count() or 1)
 
 
 def planned(table: Table, args: argparse.Namespace) -> List[Run]:
@@ -71,7 +86,6 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
     """
     runs = []
     for corpus in map(Corpus.at, args.data):
-        corpus.check()
         for row in table.chosen(args.rows):
             try:
                 options = grid.row_options(row, corpus, args.profile, args.searched or grid.SEARCHED)
@@ -86,33 +100,65 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
                 runs.append(Run(corpus, row.name, *how))
     if not runs:
         raise ValueError("none of the rows can be run, as the lines above say")
-    for run in [run for run in runs if not run.unigram][-1:]:  # a mistyped option, before any training
-        check_options(["DATA", *run.arguments()])
+    if left := [run for run in runs if not run.is_done()]:
+        from .commands import check_options, import_user_dir  # seconds, which a finished table needn't wait
+
+        import_user_dir(args.user_dir)
+        for corpus in dict.fromkeys(run.corpus for run in left):
+            corpus.check()
+        for run in [run for run in left if not run.unigram][-1:]:  # a mistyped option, before any training
+            check_options(["DATA", *run.arguments()])
     return runs
 
 
-def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List[Run]:
-    """Has Snakemake run what isn't done, and puts what is into the results; returns what has failed."""
-    root = runs[0].root
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // args.jobs))
-    left = [run for run in runs if not run.is_done()]
-    jobs = {str(run.folder.relative_to(root)): json.dumps(dataclasses.asdict(run), default=str) for run in left}
-    config = {"threads": threads, "home": os.getcwd(), "python": sys.executable, "runs": jobs}
-    write_json(root / "plan.json", config)
+def started(runs: Sequence[Run], args: argparse.Namespace) -> subprocess.Popen:
+    """Snakemake, which runs these."""
+    root, jobs = runs[0].root, trainings_at_a_time(args)
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // jobs))
+    plan = {str(run.folder.relative_to(root)): json.dumps(dataclasses.asdict(run), default=str) for run in runs}
+    write_json(root / "plan.json", {"threads": threads, "home": os.getcwd(), "python": sys.executable, "runs": plan})
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(Path(__file__).with_name("Snakefile"))]
     command += ["--directory", str(root), "--configfile", str(root / "plan.json"), "--nolock", "--keep-going"]
     command.append("--forceall")  # a marker may be there, where a record isn't
     profile = args.workflow_profile
-    command += ["--workflow-profile", str(profile.resolve())] if profile else ["--cores", str(args.jobs * threads)]
+    command += ["--workflow-profile", str(profile.resolve())] if profile else ["--cores", str(jobs * threads)]
     cache = {"XDG_CACHE_HOME": str(root / ".snakemake" / "cache")}  # HOME may not be writable
     with open(root / "snakemake.log", "a") as log:
         how = {"stdin": subprocess.DEVNULL, "stderr": log, "env": {**os.environ, **cache}}
-        process = subprocess.Popen(command, start_new_session=True, **how)
-    left, ended = list(runs), False
+        # in the background of a script it would inherit that the signal of Ctrl-C is ignored
+        heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=heeds, **how)
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a process and all that it has started. Snakemake, interrupted, cancels a cluster's jobs."""
+    # a second signal would leave this half done
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *ENDING)}
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List[Run]:
+    """Has Snakemake run what isn't done, tells of progress, and puts what is done into the results; returns what has
+    failed."""
+    left = [run for run in runs if not run.is_done()]
+    progress = {}
+    for run in left:
+        progress[run.folder] = follow(run.folder / "train.log", settings_of(run.arguments()), f"{run.label}: ")
+        next(progress[run.folder])  # from the log's end on
+        (run.folder / "failed").unlink(missing_ok=True)
+    process = started(left, args) if left else None
+    left, ended = list(runs), process is None
     try:
-        while left and not ended:
-            time.sleep(0.5)
-            ended = process.poll() is not None
+        for tick in itertools.count():
+            ended = process is None or process.poll() is not None
             for run in [run for run in left if run.is_done()]:
                 left.remove(run)
                 record = run.record()
@@ -121,11 +167,18 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
                 shown = [each for each in record["metrics"] if not each["metric"].startswith("pi_")]
                 figures = ", ".join(f"{m['split']} {m['metric']} {m['value']:.6g}" for m in shown)
                 print(f"{run.label}: {figures}", flush=True)
-        process.wait()
+            for run in left if tick % (2 * SECONDS) == 0 else ():
+                next(progress[run.folder])
+            for failed in [run.folder / "failed" for run in left if (run.folder / "failed").is_file()]:
+                print(failed.read_text(encoding="utf-8"), flush=True)
+                failed.unlink()
+            if ended or not left:
+                break
+            time.sleep(0.5)
+        with suppress(subprocess.TimeoutExpired):  # it may wait for ever for news of a cluster's jobs
+            process and process.wait(PATIENCE)
     finally:
-        if process.poll() is None:  # interrupted: Snakemake and its jobs; those on a cluster it cancels
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait()
+        process and end(process)
     return left
 
 
@@ -136,7 +189,6 @@ def table_command(name: str, *words: str) -> None:
         raise ValueError(f"this table is made by another command: {table.command}")
     if table.of and args.rows:
         args.rows = list(dict.fromkeys([mixtures.BASELINE, *args.rows]))
-    import_user_dir(args.user_dir)
     runs = planned(table, args)
     runs = mixtures.chosen(name, runs) if table.of else runs
     args.save_dir.mkdir(parents=True, exist_ok=True)
@@ -161,14 +213,19 @@ def train_command(kind: str, *words: str) -> None:
     """``scripts/train_lm.sh`` and ``train_mt.sh``."""
     parser = CommandParser(prog=f"train_{kind}.sh", add_help=False)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--profile", choices=profiles(kind), default=default_profile())
+    parser.add_argument("--profile", choices=profiles(kind))
     parser.add_argument("--save-dir", type=Path, required=True)
     parser.add_argument("--user-dir", default=USER_DIR)
     parser.add_argument("--dry-run", action="store_true")
     args, options = parser.parse_known_args(words)
-    corpus = dataclasses.replace(Corpus.at(args.data), kind=kind)  # what other data lack fairseq says
+    there = args.data.exists() or not args.dry_run  # a command is shown before its data are prepared
+    corpus = Corpus.at(args.data) if there else Corpus(args.data, args.data / "data-bin", kind)
+    corpus = dataclasses.replace(corpus, kind=kind)  # what other data lack fairseq says
+    from .commands import check_options, import_user_dir
+
     import_user_dir(args.user_dir)
-    arguments = training(corpus, args.profile, settings_of(options), args.save_dir, args.user_dir)
+    profile = args.profile or default_profile()
+    arguments = training(corpus, profile, settings_of(options), args.save_dir, args.user_dir)
     check_options(arguments)
     if args.dry_run:
         print(shlex.join(["fairseq-train", *arguments]))
@@ -189,8 +246,11 @@ def evaluate_command(kind: str, *words: str) -> None:
     parser.add_argument("--user-dir", default=USER_DIR)
     args, options = parser.parse_known_args(words)
     split, place = args.gen_subset, Path(f"{args.checkpoint.rpartition(':')[2]}.{args.gen_subset}")
+    corpus = Corpus.at(args.data)
+    from .commands import EVALUATIONS, import_user_dir
+
     import_user_dir(args.user_dir)
-    (first, *others), _ = EVALUATIONS[kind](Corpus.at(args.data), args.checkpoint, split, place, options)
+    (first, *others), _ = EVALUATIONS[kind](corpus, args.checkpoint, split, place, options)
     if kind == "lm":
         print(f"{split} perplexity {first['value']:.1f} ({first['tokens']:,} words with line ends) (log: {place}.log)")
     else:
@@ -200,9 +260,10 @@ def evaluate_command(kind: str, *words: str) -> None:
 
 def main() -> None:
     commands = {"table": table_command, "train": train_command, "evaluate": evaluate_command}
+    commands["quickstart"] = quickstart.main
     command, name, *words = sys.argv[1:]
-    program = f"{name}.sh" if command == "table" else f"{command}_{name}.sh"
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    program = {"table": f"{name}.sh", "quickstart": "quickstart.sh"}.get(command, f"{command}_{name}.sh")
+    for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # not nohup's
             signal.signal(number, signal.default_int_handler)
     log_as_fairseq(logging.WARNING)  # nothing of its files and folders

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq.data import Dictionary, data_utils
-
-from ..patches.data import check
-
 BLOCK = 50  # lines that stand for a conversation where conversations aren't known
 
 
@@ -50,6 +46,10 @@ class Corpus:
             ValueError: a file isn't there.
             SystemExit: one line: a file is damaged.
         """
+        from fairseq.data import Dictionary
+
+        from ..patches.data import check
+
         for split in ("train", "valid", "test"):
             if not list(self.binarised.glob(f"{split}.*idx")):
                 raise ValueError(f"{self.binarised} has no {split} text; prepare the corpus with it")
@@ -62,6 +62,8 @@ class Corpus:
     @property
     def target(self) -> str:
         """The language that parallel text is translated to."""
+        from fairseq.data import data_utils
+
         return data_utils.infer_language_pair(str(self.binarised))[1]
 
     def reference(self, split: str) -> Path:

@@ -1,18 +1,17 @@
 """Measures of Table 3's mixtures against lin: Table 4 (choosing among close words), and where the weight of their
 linear components goes. ``scripts/table4.sh`` and ``linear_weight.sh`` train what is missing and call this."""
 
+import importlib
 import time
 from pathlib import Path
 from typing import List, Sequence
 
-from ..analysis import disambiguation, linear_weight
-from ..analysis.measurement import commit
 from ..whole_files import write_text
 from .run import Run
 from .tables import Table, publish
 
 BASELINE = "lin"
-ANALYSES = {"table4": disambiguation.compare, "linear_weight": linear_weight.compare}
+ANALYSES = {"table4": "disambiguation", "linear_weight": "linear_weight"}
 
 
 def chosen(name: str, runs: Sequence[Run]) -> List[Run]:
@@ -26,9 +25,12 @@ def chosen(name: str, runs: Sequence[Run]) -> List[Run]:
 def analyse(table: Table, runs: Sequence[Run], folder: Path) -> None:
     """Measures trained models, corpus by corpus. The records go to ``TABLE.json`` in the folder, sentences to
     ``TABLE/``, by the runs' folders."""
+    from ..analysis.measurement import commit
+
+    compare = importlib.import_module(f"fairseq_kernels.analysis.{ANALYSES[table.name]}").compare
     for corpus in dict.fromkeys(run.corpus for run in runs):
         models = {f"{run.row} of seed {run.seed}": run for run in runs if run.corpus == corpus}
-        metrics, sentences = ANALYSES[table.name](corpus.binarised, {name: run.best for name, run in models.items()})
+        metrics, sentences = compare(corpus.binarised, {name: run.best for name, run in models.items()})
         new = []
         for name, run in models.items():
             figures = ", ".join(f"{figure['metric']} {figure['value']:.4f}" for figure in metrics[name][:3])

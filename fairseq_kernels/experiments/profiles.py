@@ -1,14 +1,10 @@
 """A training's settings: those of a profile ``configs/{lm,mt}/PROFILE.yaml``, which fairseq-hydra-train reads too, and
 the options given beside it. Settings are a dict by fairseq's names until fairseq's arguments are made of them."""
 
-from argparse import Namespace
-from typing import List, Sequence
+from typing import List
 
-from fairseq import options, utils
 from omegaconf import OmegaConf
 
-from .. import fairseq_plugin  # noqa: F401  (--user-dir leaves alone what is imported already)
-from ..output_layers.table import ANY_LAYER, LAYERS
 from .tables import ROOT, Settings
 
 # named architectures: the models themselves, for hydra's use, leave settings open on the command line
@@ -42,6 +38,8 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
         model.pop("output_bias", None)
         criterion["_name"] = STOCK_CRITERIONS[kind]
     elif layer != "kernels":
+        from ..output_layers.table import ANY_LAYER, LAYERS
+
         criterion["_name"] = LAYERS[layer].criterion if layer in LAYERS else ANY_LAYER
         if layer == "kerbs":  # several vectors a word: none to share with the embeddings
             model.pop("share_decoder_input_output_embed", None)
@@ -64,17 +62,3 @@ def training_settings(kind: str, profile: str, options: Settings) -> Settings:
             own = name if name != "_name" else "arch" if group == "model" else group
             settings[own] = True if value is True and name not in TAKE_BOOLEANS else text
     return {**{name: value for name, value in settings.items() if name not in options}, **options}
-
-
-def import_user_dir(folder: object) -> None:
-    """Has fairseq import what ``--user-dir`` names."""
-    utils.import_user_module(Namespace(user_dir=str(folder)))
-
-
-def check_options(arguments: Sequence[str]) -> None:
-    """Has fairseq-train read its arguments.
-
-    Raises:
-        SystemExit: one line: it refuses them.
-    """
-    options.parse_args_and_arch(options.get_training_parser(), list(arguments))

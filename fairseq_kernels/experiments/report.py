@@ -85,9 +85,15 @@ def load_results(folder: Path) -> Results:
     """The tables that have been run, with the spread of seeds over the trainings of all of them.
 
     Raises:
-        ValueError: none has been run.
+        ValueError: none has been run, or a result is no number.
     """
-    known = {name: (tables.load_table(name), frame(read_records(folder / f"{name}.json"))) for name in tables.names()}
+    records = {name: read_records(folder / f"{name}.json") for name in tables.names()}
+    for table, record in ((table, record) for table, every in records.items() for record in every):
+        for figure in record["metrics"]:
+            if type(figure["value"]) not in (int, float):
+                where = f"{folder / table}.json, row {record['run']['row']}"
+                raise ValueError(f"{where}: the {figure['metric']} {figure['value']!r} is no number")
+    known = {name: (tables.load_table(name), frame(every)) for name, every in records.items()}
     known = {name: pair for name, pair in known.items() if len(pair[1])}
     if not known:
         raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
@@ -355,7 +361,10 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def code(options: str) -> str:
-    return f"`{options}`".replace("|", r"\|") if options else ""
+    """Code in Markdown, between more backticks than it has in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", options)), default=0))
+    space = " " * ("`" in options[:1] + options[-1:])
+    return f"{fence}{space}{options}{space}{fence}".replace("|", r"\|") if options else ""
 
 
 def put_into(text: str, chapters: Sequence[Chapter]) -> str:

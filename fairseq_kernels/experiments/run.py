@@ -10,38 +10,22 @@ import hashlib
 import json
 import logging
 import math
+import multiprocessing
 import os
 import re
 import shlex
 import statistics
-import subprocess
 import sys
-from argparse import ArgumentParser
-from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, TextIO, Tuple
 
-import torch
-from fairseq import options
-from fairseq.checkpoint_utils import load_model_ensemble
-from fairseq.data import data_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.sequence_scorer import SequenceScorer
-from fairseq_cli import eval_lm, generate
-
-from ..analysis import top10_error, word_similarity
-from ..analysis.bleu import sacrebleu_of, sentence_counts
-from ..analysis.measurement import provenance
 from ..analysis.training_log import read_curves
-from ..checkpoint import load, task_settings
 from ..errors import PREFIX, explanation
 from ..logs import log_as_fairseq
-from ..output_layers import GeneralizedSoftmax
-from ..whole_files import write_json
-from ..word_counts import unigram_perplexities
+from ..whole_files import write_json, write_text
 from .corpus import Corpus
-from .profiles import import_user_dir, training_settings
+from .profiles import training_settings
 from .tables import Settings, settings_of, words_of
 
 USER_DIR = str(Path(__file__).resolve().parents[1])
@@ -50,11 +34,6 @@ SAID = re.compile(r"\| (?:INFO \| fairseq_kernels\.\S*checkpoints?|WARNING \| fa
 STEP = re.compile(  # of the log: updates of an epoch, perplexity, updates a second, updates made
     r"train_inner \| epoch \d+: +\d+ / (\d+) .* ppl=([^,]+),.* ups=([\d.]+),.* num_updates=(\d+),"
 )
-# fairseq-generate and eval-lm share a text out among the GPUs that they see: one has it all. A process for the data
-# would be waited for, five seconds, when Python frees fairseq's reference cycles.
-SHARED = ("--required-batch-size-multiple", "1", "--distributed-world-size", "1", "--num-workers", "0")
-
-Figures = Tuple[List[Dict], List[List[float]]]  # metrics, and what each line adds to them
 
 
 class Failed(Exception):
@@ -134,28 +113,33 @@ class Run:
         known = {figure["metric"] for figure in self.record().get("metrics", ())}
         return bool(known) and known.issuperset(measure.partition(":")[0] for measure in self.measures)
 
-    def execute(self) -> None:
-        """Trains, or goes on training, evaluates and measures what the record lacks.
+    def execute(self, quiet: bool = False) -> None:
+        """Trains, or goes on training, evaluates and measures what the record lacks; ``quiet``: without progress.
 
         Raises:
             Failed: the training did.
         """
-        record = self.record() or self.made()
+        record = self.record() or self.made(quiet)
         known = {figure["metric"] for figure in record["metrics"]}
         for name, _, path in (measure.partition(":") for measure in self.measures):
             if name not in known:
                 record["metrics"] += self.measured(name, Path(path))
         write_json(self.folder / "result.json", record)
 
-    def made(self) -> Dict:
+    def made(self, quiet: bool) -> Dict:
         """The record of what is trained and evaluated now."""
+        from ..analysis.measurement import provenance
+        from ..word_counts import unigram_perplexities
+        from .commands import EVALUATIONS
+
         corpus, lines, trained, curves = self.corpus, {}, {}, {}
         if self.unigram:
             values = unigram_perplexities(corpus.binarised)
             metrics = [{"split": split, "metric": "ppl", "value": values[split]} for split in ("valid", "test")]
         else:
             settings = {**self.options, "seed": str(self.seed)}
-            train(training(corpus, self.profile, settings, self.folder, self.user_dir), self.folder, f"{self.label}: ")
+            arguments = training(corpus, self.profile, settings, self.folder, self.user_dir)
+            train(arguments, self.folder, f"{self.label}: ", quiet)
             metrics, evaluate = [], EVALUATIONS[corpus.kind]
             for split in ("valid", "test") if corpus.kind == "lm" else ("test",):
                 figures, lines[split] = evaluate(corpus, str(self.best), split, self.folder / split)
@@ -177,6 +161,11 @@ class Run:
         """The record of the training: seconds, parameters, updates of the evaluated checkpoint, training perplexity
         (dropout on) of its epoch, learned hyper-parameters; figures of the mixture weights in its validation, and
         of a translation model the perplexity; curves by update."""
+        from fairseq.checkpoint_utils import load_model_ensemble
+
+        from ..checkpoint import load
+        from ..output_layers import GeneralizedSoftmax
+
         log = self.folder / "train.log"
         inner, epochs, valid = (read_curves(log, kind) for kind in ("train_inner", "train", "valid"))
         checkpoint, last = load(self.best), load(self.folder / "checkpoint_last.pt")
@@ -201,6 +190,8 @@ class Run:
 
     def measured(self, name: str, path: Path) -> List[Dict]:
         """The figures of a measure of the trained model."""
+        from ..analysis import top10_error, word_similarity
+
         data = self.corpus.binarised
         if name == "simlex":
             values = word_similarity.simlex(data, self.best, word_similarity.read_pairs(path))
@@ -214,49 +205,74 @@ def pairs(curve: Dict[int, float]) -> List[List[float]]:
     return [[update, value] for update, value in curve.items() if math.isfinite(value)]
 
 
-# fairseq's commands
-
-
-def device() -> List[str]:
-    # a process for the data would be waited for, five seconds at the end of an epoch or validation
-    return [] if torch.cuda.is_available() else ["--cpu", "--num-workers", "0"]
+# training
 
 
 def training(corpus: Corpus, profile: str, settings: Settings, folder: Path, user_dir: str) -> List[str]:
     """All arguments of fairseq-train."""
+    from .commands import device
+
     places = [str(corpus.binarised), "--user-dir", user_dir, "--save-dir", str(folder)]
     return [*places, *device(), *words_of(training_settings(corpus.kind, profile, settings))]
 
 
-def train(arguments: List[str], folder: Path, label: str = "") -> None:
-    """Runs fairseq-train, or continues it; a finished training stays as it is, another process' is waited for. Lines of
-    progress begin with ``label``.
+def train(arguments: List[str], folder: Path, label: str = "", quiet: bool = False) -> None:
+    """Runs fairseq-train, or continues it, in a forked process, as imports take seconds. A finished training stays as
+    it is, another process' is waited for. Lines for the screen begin with ``label``; ``quiet`` leaves out progress.
 
     Raises:
         Failed: it ended with an error, or diverged.
     """
+    from . import commands
+
     folder.mkdir(parents=True, exist_ok=True)
-    log, code, seconds_per_update = folder / "train.log", None, []
-    with open(folder / "lock", "w") as lock, open(log, "a") as output, open(log, errors="replace") as new:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the training has it, too: it is held until both have ended
-        new.seek(0, os.SEEK_END)
-        command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *arguments]
-        process = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[lock.fileno()])
+    log = folder / "train.log"
+    with open(folder / "lock", "a+") as lock:
+        take(lock, f"{label}waits for {{}}, which trains in {folder}")
+        progress = follow(log, settings_of(arguments[1:]), label)
+        next(progress)
+        process = multiprocessing.get_context("fork").Process(target=commands.train, args=(arguments, log, os.getpid()))
+        process.start()  # it has the lock, too, which is held until both have ended
         try:
-            while code is None:
-                with suppress(subprocess.TimeoutExpired):
-                    code = process.wait(SECONDS)
-                for line in news(new.read(), settings_of(arguments[1:]), seconds_per_update):
-                    print(f"{label}{line}", flush=True)
+            while process.is_alive():
+                process.join(SECONDS)
+                quiet or next(progress)
         finally:  # nothing is left that runs
             process.kill()
-            process.wait()
+            process.join()
     perplexities = list(read_curves(log, "valid").get("ppl", {}).values())
-    if code:
+    if process.exitcode:
         last = log.read_text(errors="replace").strip().rpartition("\n")[2].removeprefix(PREFIX)
-        raise Failed(f"{last} (fairseq-train ended with {code}; log: {log})")
+        raise Failed(f"{last} (fairseq-train ended with {process.exitcode}; log: {log})")
     if not all(map(math.isfinite, perplexities[-1:])):
         raise Failed(f"the training diverged; give a lower --lr or --clip-norm, and another --save-dir (log: {log})")
+
+
+def take(lock: TextIO, waits: str) -> None:
+    """Locks a file that says which process has it; ``waits``: what is said where another has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        print(waits.format(f"process {lock.read().strip() or 'unknown'}"), flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.truncate(0)
+    print(os.getpid(), file=lock, flush=True)
+
+
+def follow(log: Path, settings: Settings, label: str = "") -> Iterator[None]:
+    """Each step prints what is new in a training's log since the last one; the first one nothing."""
+    place, seconds_per_update = log.stat().st_size if log.exists() else 0, []
+    while True:
+        yield
+        if log.exists():
+            with open(log, "rb") as file:
+                file.seek(place)
+                text = file.read()
+            text = text[: text.rfind(b"\n") + 1]
+            place += len(text)
+            for line in news(text.decode(errors="replace"), settings, seconds_per_update):
+                print(f"{label}{line}", flush=True)
 
 
 def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iterator[str]:
@@ -272,98 +288,20 @@ def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iter
         yield f"update {place}, training perplexity {perplexity}{left}"
 
 
-# evaluation
-
-
-def call(command: Callable[..., Any], parser: ArgumentParser, arguments: List[str], log: Path, *further: Any) -> Any:
-    """Calls a command of fairseq's with the configuration of these arguments and returns what it does; its output goes
-    to ``log``."""
-    try:
-        with open(log, "w") as output, redirect_stdout(output), redirect_stderr(output):
-            log_as_fairseq(logging.INFO)
-            configuration = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
-            return command(configuration, *further)
-    finally:
-        log_as_fairseq(logging.WARNING)
-
-
-def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
-    """Perplexity of a language model by fairseq-eval-lm, ``</s>`` and ``<unk>`` counted, in blocks of as many words as
-    in the model's training; and tokens and nats of each line. The output goes to ``PLACE.log``.
-
-    Raises:
-        Failed: words were left out.
-    """
-    length = task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35
-    arguments = [
-        *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
-        *("--sample-break-mode", "none", "--tokens-per-sample", str(length), "--batch-size", str(1120 // length or 1)),
-        *(*SHARED, *device(), *further),
-    ]
-    blocks: Dict[int, Tuple] = {}
-
-    class Scorer(SequenceScorer):
-        """Keeps what eval_lm adds up."""
-
-        def generate(self, models, sample, **kwargs):
-            hypotheses = super().generate(models, sample, **kwargs)
-            for block, [best] in zip(sample["id"].tolist(), hypotheses):
-                blocks[block] = best["tokens"].cpu() == self.eos, best["positional_scores"].cpu().double()
-            return hypotheses
-
-    eval_lm.SequenceScorer = Scorer
-    result = call(eval_lm.main, options.get_eval_lm_parser(), arguments, Path(f"{place}.log"))
-    ends, log_p = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
-    lines = log_p.tensor_split(ends.nonzero().flatten() + 1)
-    text = data_utils.load_indexed_dataset(str(corpus.binarised / split))
-    if len(log_p) != text.sizes.sum():  # fairseq leaves out blocks that are too long
-        seen = f"{len(log_p):,} of {text.sizes.sum():,} words of {split}"
-        raise Failed(f"only {seen} were evaluated; leave out the options that exclude words")
-    figure = {"split": split, "metric": "ppl", "value": round(float(result["perplexity"]), 4), "tokens": len(log_p)}
-    return [figure], [[len(line), round(-float(line.sum()), 3)] for line in lines if len(line)]
-
-
-def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
-    """BLEU of one decoding with beam 5 by a translation model, or by an ensemble separated by ``:``. It is fairseq's
-    tokenised BLEU4, comparable with the papers', detokenised sacreBLEU with its signature, and tokenised BLEU-1 and -2;
-    and the BLEU counts of each sentence. The decoding goes to ``PLACE.gen``.
-    """
-    reference, generated = corpus.reference(split), Path(f"{place}.gen")
-    text = corpus.folder / f"{split}.{corpus.target}"
-    words = text.read_text(encoding="utf-8", errors="replace").split("\n") if text.is_file() else []
-    pieces = any(words) and all(line.startswith("▁") for line in words if line)  # sentencepiece's
-    arguments = [
-        *(str(corpus.binarised), "--task", "translation", "--path", checkpoints),
-        *("--gen-subset", split, f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5"),
-        *("--max-tokens", "8000", *SHARED, *device(), *further),
-    ]
-
-    parser, log = options.get_generation_parser(), Path(f"{place}.log")
-    with open(generated, "w", encoding="utf-8") as output:
-        scorer = call(generate._main, parser, arguments, log, output)
-    score, signature = sacrebleu_of(generated, reference, corpus.target)
-    return [
-        {"split": split, "metric": "bleu", "value": round(scorer.score(), 2)},
-        {"split": split, "metric": "sacrebleu", "value": round(score, 2), "signature": signature},
-        *({"split": split, "metric": f"bleu{order}", "value": round(scorer.score(order), 2)} for order in (1, 2)),
-    ], sentence_counts(generated)
-
-
-EVALUATIONS = {"lm": perplexity, "mt": bleu}
-
-
 def main() -> None:
+    from .commands import import_user_dir
+
     log_as_fairseq(logging.WARNING)
     values = json.loads(sys.argv[1])
     places = {"corpus": Corpus.at(Path(values["corpus"]["folder"])), "root": Path(values["root"])}
     run = Run(**{**values, **places})
+    run.folder.mkdir(parents=True, exist_ok=True)
     try:
         import_user_dir(run.user_dir)
-        run.folder.mkdir(parents=True, exist_ok=True)
-        run.execute()
-    except (Exception, SystemExit) as error:
+        run.execute(quiet=True)
+    except (Exception, SystemExit) as error:  # the table's command, maybe on another machine, says it
         why = explanation(error) or str(error).removeprefix(PREFIX)
-        print(f"{run.label}: failed: {why}", flush=True)
+        write_text(run.folder / "failed", f"{run.label}: failed: {why}")
         raise
 
 

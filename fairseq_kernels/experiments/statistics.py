@@ -168,9 +168,9 @@ def anova(values: pandas.DataFrame, first: str, second: str) -> pandas.DataFrame
 def bleu(sums: numpy.ndarray) -> numpy.ndarray:
     """Tokenised BLEU, 0 to 100, of sums (..., 10) of :func:`bleu_counts`."""
     length, reference = sums[..., 0], sums[..., 1]
-    with numpy.errstate(divide="ignore"):  # no match: BLEU is 0
-        precision = numpy.log(sums[..., 2:6] / sums[..., 6:]).mean(-1)
-    return 100 * numpy.exp(precision + numpy.minimum(0, 1 - reference / length))
+    with numpy.errstate(divide="ignore"):  # no match, or no words at all: BLEU is 0
+        precision = numpy.log(sums[..., 2:6] / numpy.maximum(sums[..., 6:], 1)).mean(-1)
+        return 100 * numpy.exp(precision + numpy.minimum(0, 1 - reference / length))
 
 
 def bleu_counts(sentences: numpy.ndarray) -> numpy.ndarray:

@@ -1,6 +1,7 @@
 """Evaluation, validation and generation take every sentence, whatever the size of the last batch."""
 
 from fairseq.data import data_utils
+from fairseq.scoring.bleu import Scorer
 from fairseq.tasks import FairseqTask
 
 from ..errors import TOO_LONG, mistake
@@ -28,3 +29,12 @@ def batch_by_size(theirs, indices, *args, required_batch_size_multiple=1, **opti
         raise mistake(TOO_LONG)
     batches = theirs(indices, *args, required_batch_size_multiple=required_batch_size_multiple, **options)
     return batches if len(batches) else theirs(indices, *args, required_batch_size_multiple=1, **options)
+
+
+@replaces(Scorer, "brevity")
+def brevity(theirs, scorer) -> float:
+    """fairseq divides by the number of words in all translations, which may be none.
+
+    Lost: an evaluation whose translations were all empty ended with a ZeroDivisionError in the place of BLEU 0.
+    """
+    return theirs(scorer) if scorer.stat.predlen else 0.0

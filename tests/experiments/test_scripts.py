@@ -8,8 +8,9 @@ from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_commands import USER_DIR, script
 from table_commands import SMALL
 
+from fairseq_kernels.experiments.commands import check_options
 from fairseq_kernels.experiments.corpus import Corpus
-from fairseq_kernels.experiments.profiles import check_options, profiles
+from fairseq_kernels.experiments.profiles import profiles
 from fairseq_kernels.experiments.run import news, training
 from fairseq_kernels.experiments.tables import load_table, names, settings_of
 from fairseq_kernels.output_layers.table import LAYERS

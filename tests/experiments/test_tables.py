@@ -13,6 +13,7 @@ import torch
 import yaml
 from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_kernels.analysis import linear_weight
 from fairseq_kernels.experiments import cli, grid, mixtures, tables
 from fairseq_kernels.experiments.corpus import Corpus
 from fairseq_kernels.experiments.profiles import training_settings
@@ -139,7 +140,8 @@ def test_devices(has_gpu, corpus, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     assert ("--cpu" in training(Corpus.at(corpus), "cpu", {}, tmp_path, "plugin")) != has_gpu
     args = cli.parse(["table1", str(corpus)])
-    assert args.profile == ("paper" if has_gpu else "cpu") and args.jobs == (1 if has_gpu else os.cpu_count())
+    assert args.profile == ("paper" if has_gpu else "cpu")
+    assert cli.trainings_at_a_time(args) == (1 if has_gpu else os.cpu_count())
 
 
 def folder_of(corpus, **how):
@@ -261,7 +263,7 @@ def test_each_corpus_has_models_of_its_own(monkeypatch, tmp_path):
         corpus = Corpus(Path(name), Path(name), "lm")
         return SimpleNamespace(corpus=corpus, row="mix2", seed=1, best=model, record=lambda: record)
 
-    monkeypatch.setitem(mixtures.ANALYSES, "linear_weight", compare)
+    monkeypatch.setattr(linear_weight, "compare", compare)
     mixtures.analyse(load_table("linear_weight"), [run("one", "m"), run("two", "other")], tmp_path)
     found = [(each["run"], *each["metrics"]) for each in json.loads((tmp_path / "linear_weight.json").read_text())]
     assert [(run["corpus"], run["row"], metric["metric"], metric["value"]) for run, metric in found] == [
