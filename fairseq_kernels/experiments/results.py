@@ -12,7 +12,7 @@ import numpy
 import pandas
 
 from . import statistics
-from .tables import Table, words_of
+from .tables import Table, in_present_words, words_of
 
 Record = Dict[str, Dict]
 BASELINES = ("lin", "softmax", "log-softmax")  # what rows are compared with; without these, the table's first
@@ -61,7 +61,7 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
     for record in records:
         run, made = record["run"], record["made"]
         shared = {name: run[name] for name in ("corpus", "profile", "seed")}
-        options = " ".join(words_of(run["settings"]))
+        options = " ".join(words_of(in_present_words(run["settings"])))
         shared.update(name=run["row"], options=options, data=made.get("data"), record=record)
         trained = {"split": "train", "metric": "ppl", "value": made.get("train_ppl")}
         for metric in record["metrics"] + [trained] * bool(made.get("train_ppl")):

@@ -51,6 +51,24 @@ def words_of(settings: Settings) -> List[str]:
     return words
 
 
+def in_present_words(settings: Settings) -> Settings:
+    """Settings as version 0.4 says them: before, a step s with the start a was a scale s of lin, or an alpha s of pol,
+    and a factor a/s of the initial values."""
+    given = re.fullmatch(r"(lin)\.scale=([\d.]+)|(pol)\.alpha=([\d.]+)", str(settings.get("kernel_params", "")))
+    step = given[2] or given[4] if given else "1"
+    alone = re.fullmatch(r"(\d+x)?(lin|pol)", str(settings.get("kernels")))
+    if not alone or given and alone[2] not in given.groups() or "kernel_params" in settings and not given:
+        return settings
+    present: Settings = {}
+    for name, value in settings.items():
+        if name in ("kernel_params", "output_init") and "output_step" not in present:
+            start = float(step) * float(str(settings.get("output_init", 1)))
+            present.update({"output_start": f"{start:g}"} if start != 1 else {}, output_step=step)
+        elif name not in ("kernel_params", "output_init"):
+            present[name] = value
+    return {name: value for name, value in present.items() if (name, value) != ("output_step", "1")}
+
+
 @dataclass
 class Row:
     """A model of a table.

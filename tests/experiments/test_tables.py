@@ -36,9 +36,10 @@ def test_tables(name):
         if "kernels" in options:
             build_kernels(parse_kernels(options["kernels"]), 8, options.get("kernel_params", ""))
         assert ("latent" in row.name) == ("latent_projection" in options) or "linear" in row.name
-        if found := re.match(r"(.+),start=(.+),rate=(.+?)(,no-clip)?$", row.name):  # the kernel's scale is the rate
-            scale = float((options.get("kernel_params") or "=1").partition("=")[2])
-            assert scale == float(found[3]) and float(found[2]) == scale * float(options.get("output_init", 1))
+        assert tables.in_present_words(options) == options
+        if found := re.match(r"(?!mix2)(.+),start=(.+),rate=(.+?)(,no-clip)?$", row.name):  # the rate is the step
+            given = [float(options.get(f"output_{word}", 1)) for word in ("start", "step")]
+            assert given == [float(found[2]), float(found[3])]
 
 
 def test_a_table_is_one_file(monkeypatch, tmp_path):
