@@ -34,7 +34,7 @@ def gains(compared: pandas.DataFrame) -> str:
         figure, axis = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
         axis.axhline(0, color="grey", linewidth=0.6)
         for count, (name, those) in enumerate(rows.groupby("name", sort=False)):
-            x = those.words * (1.02**count)  # so that intervals don't hide each other
+            x = those.words * 1.04 ** (count + 1)  # so that none hides another, nor the paper's
             low, middle, high = (100 * numpy.expm1(those[key].astype(float)) for key in ("low", "difference", "high"))
             ends = numpy.nan_to_num([middle - low, high - middle])
             axis.errorbar(x, middle, yerr=ends, fmt="o-", color=f"C{count}", markersize=4, label=name)
