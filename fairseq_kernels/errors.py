@@ -17,7 +17,9 @@ TOO_LONG = (
 # what fairseq, torch and the layers say of mistakes, and what to do about each
 EXPLANATIONS = {
     r"Cannot load model parameters from checkpoint (\S+);": "the model in {0} doesn't match this one; use the same "
-    "--arch and sizes as in its training, or another --save-dir or --restore-file",
+    "data, --arch and sizes as in its training, or another --save-dir or --restore-file",
+    r"size mismatch for (\w+)\.embed_tokens\.weight: .*?\[(\d+), .*?\[(\d+), ": "the checkpoint's {0} has {1} words, "
+    "the data's dictionary {2}; give the data that the model was trained on, or another checkpoint",
     r"ValueError: loaded state dict (?:contains a parameter group|has a different number)": "the checkpoint's "
     "optimizer state belongs to a model with other parameters; use the same options as in its training, or another "
     "--save-dir, or --reset-optimizer",

@@ -158,6 +158,12 @@ def awaited(folder: Path, queued: "Future[Result]") -> Trained:
     return Trained(folder, succeeded(queued.result()))
 
 
+def trainings(folder, command, models):
+    """Queues ``command(FOLDER / NAME, *OPTIONS)`` of each of the models. The function that gives one by its name."""
+    queued = {name: (folder / name, later(*command(folder / name, *own))) for name, own in models.items()}
+    return lambda name: awaited(*queued[name])
+
+
 def script(name, *arguments, **environment) -> Tuple[int, str, str]:
     """``bash scripts/NAME.sh ARGUMENTS``: its exit status, and what it wrote to stdout and stderr."""
     command = ["bash", USER_DIR.parent / "scripts" / f"{name}.sh", *map(str, arguments)]

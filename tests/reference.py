@@ -167,14 +167,3 @@ def losses(layer, features, target, smoothing=0.0):
     if smoothing and words > 1:  # a single word has no other to give a share to
         wanted = smoothing / (words - 1) * (1 - one_hot) + (1 - smoothing) * one_hot
     return -(wanted * log_probabilities(layer, features)).sum(-1)
-
-
-def log_normal_integral(mean_a, variance_a, mean_b, variance_b, points=20001):
-    """log int N(x; a) N(x; b) dx over R^m by the trapezoid rule, a coordinate at a time (the densities factorise)."""
-    total = 0.0
-    for a, b in zip(mean_a, mean_b):
-        reach = 12 * math.sqrt(max(variance_a, variance_b))
-        x = torch.linspace(float(min(a, b)) - reach, float(max(a, b)) + reach, points, dtype=torch.float64)
-        density = torch.exp(-((x - a) ** 2) / (2 * variance_a) - (x - b) ** 2 / (2 * variance_b))
-        total += math.log(float(torch.trapezoid(density, x)) / (2 * math.pi * math.sqrt(variance_a * variance_b)))
-    return total

@@ -46,6 +46,22 @@ def scores(model, batch):
         return model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
 
 
+def decodes_step_by_step(model):
+    """With incremental state, a token at a time and reordered as beam search does: the scores of whole sequences."""
+    torch.manual_seed(0)
+    tokens = torch.randint(4, 24, (3, 7))
+    order = torch.tensor([2, 0, 0])
+    with torch.no_grad():
+        state, steps = {}, []
+        for end in range(1, 8):
+            if end == 4:
+                model.decoder.reorder_incremental_state_scripting(state, order)
+                tokens, steps = tokens[order], [step[order] for step in steps]
+            steps.append(model.decoder(tokens[:, :end], incremental_state=state)[0][:, -1])
+        full, _ = model.decoder(tokens)
+    torch.testing.assert_close(torch.stack(steps, 1), full, rtol=1e-5, atol=1e-5)
+
+
 def figures(trained, model, task):
     """Training's log lines and validation's last one; the loss falls, and the saved model has the logged perplexity."""
     epochs, valid = logged(trained.result, "train"), logged(trained.result, "valid")[-1]

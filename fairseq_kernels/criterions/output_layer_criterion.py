@@ -10,8 +10,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
 
-from ..errors import mistake
+from ..errors import mistake, one_line_errors
 from ..models.kernel_model import LossRequest
+from ..output_layers import OutputLayer
 from ..output_layers.spherical import SphericalFamily
 from ..output_layers.table import ANY_LAYER, LAYERS, option
 
@@ -49,47 +50,33 @@ class OutputLayerCriterion(FairseqCriterion):
         self, task, sentence_avg, label_smoothing=0.0, pi_variance_weight=0.0, report_top10_error=False, z_loss=0.0
     ):
         super().__init__(task)
-        if not 0 <= label_smoothing < 1:
-            raise mistake(f"--label-smoothing {label_smoothing} is not allowed: it must be at least 0 and below 1")
-        for name, value in (("pi-variance-weight", pi_variance_weight), ("z-loss", z_loss)):
-            if not 0 <= value < math.inf:
-                raise mistake(f"--{name} {value} is not allowed: it must be 0 or more")
         # a model that is built before has written the name of its output layer to the task
         name = self.layer_name or getattr(task, "output_layer_name", None)
-        spherical = name in LAYERS and issubclass(LAYERS[name].layer, SphericalFamily)
-        for option_name, value in (("label-smoothing", label_smoothing), ("z-loss", z_loss)):
-            if value and spherical:
-                raise mistake(
-                    f"--{option_name} {value} is not allowed with --output-layer {name}: it is of a softmax, and a "
-                    "spherical loss has no log-probability of every word and no partition; leave it out"
-                )
+        layer = LAYERS[name].layer if name in LAYERS else OutputLayer
+        with one_line_errors():
+            layer.check_terms(label_smoothing, z_loss)
+        if not 0 <= pi_variance_weight < math.inf:
+            raise mistake(f"--pi-variance-weight {pi_variance_weight} is not allowed: it must be 0 or more")
         if pi_variance_weight and name not in ("kernels", None):
             raise mistake(f"--output-layer {name} has no mixture weights; leave out --pi-variance-weight")
         self.sentence_avg, self.label_smoothing, self.z_loss = sentence_avg, label_smoothing, z_loss
-        self.pi_variance_weight, self.top10 = pi_variance_weight, report_top10_error or spherical
+        self.pi_variance_weight = pi_variance_weight
+        self.top10 = report_top10_error or issubclass(layer, SphericalFamily)
 
     @classmethod
     def build_criterion(cls, cfg, task):
-        """As fairseq's; checks the output layer of the model that was built before."""
-        if hasattr(task, "output_layer_name"):
-            cls.check_layer(task.output_layer_name)
-        return super().build_criterion(cfg, task)
-
-    @classmethod
-    def check_layer(cls, name: Optional[str]) -> None:
-        """Ends the program if the criterion isn't for the output layer ``name``; None stands for fairseq's own."""
-        if name is not None and cls.layer_name in (None, name):
-            return
-        if name is None:
-            there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
-        else:
-            there = f"--output-layer {name}: choose --criterion {LAYERS[name].criterion}"
+        """As fairseq's; ends the program if the criterion isn't for the model that was built before."""
         own = ANY_LAYER if cls.layer_name is None else LAYERS[cls.layer_name].criterion
-        raise mistake(f"--criterion {own} doesn't fit this model: it has {there}")
+        name = getattr(task, "output_layer_name", cls.layer_name or ANY_LAYER)  # None: fairseq's own layer
+        if name is None or cls.layer_name not in (None, name):
+            there = "fairseq's own output layer: choose --criterion cross_entropy, or --arch kernel_..."
+            if name is not None:
+                there = f"--output-layer {name}: choose --criterion {LAYERS[name].criterion}"
+            raise mistake(f"--criterion {own} doesn't fit this model: it has {there}")
+        return super().build_criterion(cfg, task)
 
     def forward(self, model, sample, reduce=True):
         """Loss in nats (a scalar, or a token each for ``reduce=False``), sample size and logging output."""
-        self.check_layer(getattr(getattr(model, "output_layer_module", None), "name", None))
         target = sample["target"]
         ranked = self.top10 and not model.training
         reduction = "sum" if reduce else "none"

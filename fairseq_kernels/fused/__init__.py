@@ -13,4 +13,7 @@ The buffer rule. Functions in here (and KerBS's pass, its own) overwrite tensors
    scores. It copies the scores of a plain formula, since autograd may still need them.
 3. Products have version counters of their own though they share a block of memory, so that a formula in one component
    does not notice what a Function does to the product of another.
+
+As their backward overwrites what it needs, they have no second derivatives. They run inside of ``ChunkedLoss``, whose
+graph they are no part of, and which takes second derivatives from the formulas.
 """

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 Value = Union[int, float, Tensor]
 TINY = 1e-30  # below the square of any float32 number of interest
@@ -86,7 +85,6 @@ class PowerFunction(Function):
         return log_power, inverse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         grad = grad_score.mul_(ctx.factor) if ctx.slope is None else multiplied(ctx.slope, grad_score, ctx.factor)
         grad_p = grad_gamma = None
@@ -151,7 +149,6 @@ class RadialBasis(Function):
         return bell
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         grad = grad_score.mul_(ctx.slope)
         grad_gamma = None
@@ -181,7 +178,6 @@ class Wavelet(Function):
         return score
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         grad_a = grad_b = None
         if ctx.exponent is not None:  # dS/da = D / 2a of the part of dS/dg that comes through D / a; so for b

@@ -5,7 +5,6 @@ import math
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 
 def factors_at_a_time(variances) -> int:
@@ -46,7 +45,6 @@ class MixtureOfGaussians(Function):
         return score
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         n, m = ctx.components, ctx.mean_size
         grad_products, grad_words, grad_contexts = [], [0.0] * (2 * n), [0.0] * (2 * n)

@@ -2,7 +2,6 @@
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .distance import coincident, number
 
@@ -30,7 +29,6 @@ class Hyperbolic(Function):
         return score
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         product, factor, gap_w, gap_h, steepness, zero, excess, root = ctx.saved
         # dS/dx = -1 / sqrt(x (x + 2))

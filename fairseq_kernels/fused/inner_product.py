@@ -2,7 +2,6 @@
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .distance import dot, multiplied, number
 
@@ -32,7 +31,6 @@ class Polynomial(Function):
         return ctx.base**p
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         # dS/dbase = p base^(p - 1)
         slope, factor = ctx.base if ctx.p == 2 else ctx.base.pow_(ctx.p - 1), ctx.p * number(ctx.alpha)
@@ -57,7 +55,6 @@ class Sigsoftmax(Function):
         return product.abs().sigmoid_().log_().add_(product).add_(product.clamp_max(0))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         return multiplied(ctx.product.sigmoid_().sub_(2), grad_score, -1.0)
 
@@ -73,7 +70,6 @@ class Absolute(Function):
         return ctx.product.abs()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         return ctx.product.sign_().mul_(grad_score)
 
@@ -91,7 +87,6 @@ class SoftCap(Function):
         return ctx.tanh * number(c)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         grad_c = dot(grad_score, ctx.tanh) if ctx.needs_input_grad[0] else None
         # dS/dg = alpha (1 - tanh^2)
@@ -113,7 +108,6 @@ class Cosine(Function):
         return product * inverse_norm
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_score):
         grad_inverse_norm = ctx.product.mul_(grad_score).sum(0)
         return grad_score.mul_(ctx.inverse_norm), grad_inverse_norm
@@ -129,7 +123,6 @@ class Scale(Function):
         return score * number(scale) if ctx.needs_input_grad[1] else score.mul_(number(scale))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_scaled):
         grad_scale = None if ctx.score is None else dot(grad_scaled, ctx.score)
         return grad_scaled.mul_(number(ctx.scale)), grad_scale

@@ -6,12 +6,11 @@ Notation: p_k(v) = softmax_v (S_k(v) + beta_v); p(v) = sum_k pi_k p_k(v); y the 
 import functools
 import logging
 import os
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_leaves
 
 logger = logging.getLogger(__name__)
@@ -48,15 +47,16 @@ class Smoothing(NamedTuple):
 
 
 class ZLoss(NamedTuple):
-    """factor sum_k pi_k (log Z_k)^2 of each token (PaLM, Chowdhery et al. 2022)."""
+    """factor sum_k pi_k (log Z_k)^2 of each token (PaLM, Chowdhery et al. 2022); dlog Z_k/dS_k(v) = p_k(v)."""
 
     loss: Tensor  # (n,)
     slope: Tensor  # dL/dlog Z_k (n, K)
     grad_log_pi: Tensor  # (n, K)
 
     @classmethod
-    def of(cls, factor: float, log_partition: Tensor, log_pi: Optional[Tensor] = None) -> "ZLoss":
-        weighted = log_partition * factor if log_pi is None else log_partition * log_pi.exp() * factor
+    def of(cls, factor: float, log_partition: Tensor, pi: Union[float, Tensor] = 1.0) -> "ZLoss":
+        """``log_partition`` and ``pi`` are (n, K)."""
+        weighted = log_partition * pi * factor
         parts = weighted * log_partition
         return cls(parts.sum(1), 2 * weighted, parts)
 
@@ -108,9 +108,10 @@ class MixtureNLL(Function):
         return losses.loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_loss):
-        token, grad_log_pi = loss_gradient(grad_loss), ctx.grad_log_pi
+        grad_log_pi, token = ctx.grad_log_pi, grad_loss.unsqueeze(1)
+        if token.device.type == "cpu" and (token == 1).all():  # a look that is worth it there
+            token = None
         for grad, factor, token_factor in zip(ctx.grad_scores, ctx.factors, ctx.token_factors):
             factor = token if factor is None else factor if token is None else factor * token
             if ctx.grad_bias is not None:
@@ -122,13 +123,6 @@ class MixtureNLL(Function):
         if grad_log_pi is not None and token is not None:
             grad_log_pi = grad_log_pi * token
         return grad_log_pi, None, None, None, None, None, None, *ctx.grad_scores
-
-
-def loss_gradient(grad_loss: Tensor) -> Optional[Tensor]:
-    """dL/dloss as (n, 1); None where it is 1 for all tokens, which on the CPU is worth a look."""
-    if grad_loss.device.type == "cpu" and bool((grad_loss == 1).all()):
-        return None
-    return grad_loss.unsqueeze(1)
 
 
 def compiled_on_cuda(function: Callable) -> Callable:
@@ -195,16 +189,15 @@ def single_losses(scores, target: Tensor, smoothing: Smoothing, z_factor: float,
     if total is not None:
         loss = log_sum + smoothing.on_target * below + smoothing.everywhere * (score.size(1) * peak - total)
     grad_scores, log_partition = [], (peak + log_sum).unsqueeze(1)
-    z = ZLoss.of(z_factor, log_partition) if z_factor else None
-    loss = loss if z is None else loss + z.loss
+    z = ZLoss.of(z_factor, log_partition)
     if with_gradients:
-        if z is not None:
+        if z_factor:
             probability *= 1 + z.slope
         if smoothing.everywhere:
             probability -= smoothing.everywhere
         add_at(probability, word, -smoothing.on_target)
         grad_scores.append(probability)
-    return Losses(loss, nll, log_partition, at_target >= peak, grad_scores, [None], None)
+    return Losses(loss + z.loss, nll, log_partition, at_target >= peak, grad_scores, [None], None)
 
 
 def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, z_factor: float, with_gradients: bool) -> Losses:
@@ -224,17 +217,17 @@ def unsmoothed_mixture_losses(scores, log_pi: Tensor, target: Tensor, z_factor: 
         log_probabilities.append(-(log_sum + below))
         log_partitions.append(peak + log_sum)
     joint = log_pi + torch.stack(log_probabilities, dim=1)
-    nll = loss = -joint.logsumexp(1)
-    responsibility = (joint + loss.unsqueeze(1)).exp()
-    grad_log_pi, log_partition = -responsibility, torch.stack(log_partitions, dim=1)
+    nll = -joint.logsumexp(1)
+    responsibility = (joint + nll.unsqueeze(1)).exp()
     factors: List[Optional[Tensor]] = list(responsibility.split(1, dim=1))
+    log_partition = torch.stack(log_partitions, dim=1)
+    z = ZLoss.of(z_factor, log_partition, log_pi.exp())
     if z_factor:
-        z = ZLoss.of(z_factor, log_partition, log_pi)
-        loss, grad_log_pi = loss + z.loss, grad_log_pi + z.grad_log_pi
-        for grad, factor, slope in zip(grad_scores, responsibility.split(1, dim=1), z.slope.split(1, dim=1)):
-            grad.mul_(factor + slope).scatter_add_(1, word, slope)  # r (p - [v = y]) + slope p
-        factors = [None] * len(factors)
-    return Losses(loss, nll, log_partition, None, grad_scores, factors, grad_log_pi)
+        for k, grad in enumerate(grad_scores):  # r (p - [v = y]) + slope p
+            slope = z.slope[:, k : k + 1]
+            grad.mul_(responsibility[:, k : k + 1] + slope).scatter_add_(1, word, slope)
+            factors[k] = None
+    return Losses(nll + z.loss, nll, log_partition, None, grad_scores, factors, z.grad_log_pi - responsibility)
 
 
 def smoothed_mixture_losses(
@@ -253,7 +246,7 @@ def smoothed_mixture_losses(
         torch.logaddexp(total, term, out=total)
     nll = -total.gather(1, word).squeeze(1)
     log_partition = torch.cat(log_partitions, 1)
-    z = ZLoss.of(z_factor, log_partition, log_pi)
+    z = ZLoss.of(z_factor, log_partition, log_pi.exp())
     loss = smoothing.on_target * nll - smoothing.everywhere * total.sum(1) + z.loss
     grad_scores, shares = [], []
     for k, term in enumerate(joint if with_gradients else ()):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from .matrix_products import backward_products, word_products
 
@@ -31,17 +30,17 @@ class Workspace:
 class WordMatrices:
     """The word matrices of a pass over chunks, the sums of their gradients, and the buffers of the products.
 
-    Args:
+    Attributes:
         matrices: (V, d) each: one that all components share, or one for each component.
         gradients: the sums of dL/dmatrix, to which backward adds; None where no gradients are wanted.
         grad_latent: the sum of dL/dC (K, d, d), or None.
     """
 
-    def __init__(
-        self, matrices: Sequence[Tensor], gradients: Optional[Sequence[Tensor]] = None, grad_latent=None
-    ):
-        self.matrices, self.gradients, self.grad_latent = matrices, gradients, grad_latent
-        self.workspace = Workspace()
+    gradients: Optional[Sequence[Tensor]] = None
+    grad_latent: Optional[Tensor] = None
+
+    def __init__(self, matrices: Sequence[Tensor]):
+        self.matrices, self.workspace = matrices, Workspace()
 
     def products(
         self, matrix: int, columns: slice, queries: Tensor, token_factors: List[List[Tensor]]
@@ -79,7 +78,6 @@ class WordProduct(Function):
         return tuple(part.data for part in block.chunk(len(token_factors)))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *grad_products):
         for part, grad in zip(ctx.block.chunk(len(grad_products)), grad_products):
             if grad is None:
@@ -106,7 +104,6 @@ class LatentProjection(Function):
         return torch.bmm(features.expand(len(maps), -1, -1), maps)  # matmul would copy C
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):
         ctx.grad_maps.baddbmm_(ctx.features.T.expand(len(grad), -1, -1), grad)
         return torch.bmm(grad, ctx.maps.mT).sum(0), None, None

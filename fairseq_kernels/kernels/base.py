@@ -1,7 +1,6 @@
 """The base class of a kernel S(W_v, h), its hyper-parameters, fixed or learned, and the registry of kernels."""
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, Union
 
@@ -47,6 +46,11 @@ class Domain:
     to_real: Callable[[float], float] = lambda x: x
     from_real: Callable[[Tensor], Tensor] = lambda t: t
     can_be_learned: bool = True
+
+    def check(self, name: str, value: Number) -> None:
+        """Raises ValueError for a value that isn't in the domain."""
+        if not self.contains(value):
+            raise ValueError(f"{name}={value:g} is not allowed: it must be {self.allowed}")
 
 
 SMALLEST, LARGEST = 1e-12, 1e10  # beyond them float32 keeps no digit of some scores or gradients
@@ -99,21 +103,8 @@ class Kernel(nn.Module):
     - :meth:`similarity`: how they combine to S.
 
     The output layers compute the products, in one multiplication for all kernels of a mixture that share W; autograd
-    does the rest. Only :meth:`similarity` has no default. A new kernel is a subclass with a name of its own::
-
-        @register_kernel("near")
-        class NegativeDistance(Kernel):
-            hyperparameters = (Hyperparameter("gamma", 1.0, "positive"),)
-
-            def word_terms(self, weight):
-                return (weight.square().sum(1),)
-
-            def context_terms(self, contexts):
-                return (contexts.square().sum(1, keepdim=True),)
-
-            def similarity(self, products, words, contexts):
-                distance = (words[0] + contexts[0] - 2 * products[0]).clamp_min(1e-6)
-                return -self.value("gamma") * distance.sqrt()
+    does the rest. Only :meth:`similarity` has no default. A new kernel is a subclass with a name of its own, by
+    :func:`register_kernel`: docs/extending.md and ``examples/own_kernel.py`` have one.
 
     Args:
         embed_dim: d, the dimension of W_v and h.
@@ -170,8 +161,7 @@ class Kernel(nn.Module):
             if not domain.can_be_learned:
                 raise ValueError(f"{name} is an integer and can't be learned; give {domain.allowed}")
             value = hyper.start(self.embed_dim) if value.start is None else value.start
-        if not domain.contains(value):
-            raise ValueError(f"{name}={value:g} is not allowed: it must be {domain.allowed}")
+        domain.check(name, value)
         if learned:
             dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
             self._starts[hyper.name] = domain.to_real(value)
@@ -287,16 +277,10 @@ def check_interface(kernel: Kernel) -> None:
 
 
 def register_kernel(name: str) -> Callable[[Type[Kernel]], Type[Kernel]]:
-    """Decorator that makes a :class:`Kernel` known by a name, to ``kernels="2xlin,NAME"`` and ``--kernels`` alike."""
+    """Decorator that makes a :class:`Kernel` known by a name (letters, digits and _, no digit first), to
+    ``kernels="2xlin,NAME"`` and ``--kernels`` alike. The last one of a name counts."""
 
     def register(kernel: Type[Kernel]) -> Type[Kernel]:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise ValueError(f"register_kernel({name!r}): a kernel's name has letters, digits and _, no digit first")
-        known = KERNELS.get(name)
-        # a module may be imported again, under --user-dir, with the same class
-        if known is not None and (known.__module__, known.__qualname__) != (kernel.__module__, kernel.__qualname__):
-            taken = f"{known.__module__}.{known.__qualname__} has this name; use another"
-            raise ValueError(f"register_kernel({name!r}): {taken}")
         kernel.name = name
         KERNELS[name] = kernel
         return kernel

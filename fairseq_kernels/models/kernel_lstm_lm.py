@@ -16,7 +16,7 @@ from ..errors import mistake
 from ..output_layers.table import option
 from .continued_text import continue_text
 from .kernel_model import KernelModel
-from .output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
+from .output_layer_config import OutputLayerConfig, build_output_layer, set_defaults, with_defaults
 from .sense_embedding import SenseEmbedding
 
 
@@ -140,9 +140,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
         """Build a new model instance."""
         cfg = with_defaults(cfg, cls.options())
         check_config(cfg)
-        dictionary = task.target_dictionary
-        hidden_size = cfg.decoder_hidden_size or cfg.decoder_embed_dim
-        embedding = None
+        dictionary, embedding = task.target_dictionary, None
         if cfg.decoder_embed_path:
             embedding = Embedding(len(dictionary), cfg.decoder_embed_dim, dictionary.pad())
             vectors = utils.parse_embedding(cfg.decoder_embed_path)
@@ -151,7 +149,7 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
         decoder = KernelLSTMDecoder(
             dictionary,
             embed_dim=cfg.decoder_embed_dim,
-            hidden_size=hidden_size,
+            hidden_size=cfg.decoder_hidden_size or cfg.decoder_embed_dim,
             out_embed_dim=cfg.decoder_out_embed_dim,
             num_layers=cfg.decoder_layers,
             dropout_in=cfg.dropout if cfg.decoder_dropout_in is None else cfg.decoder_dropout_in,
@@ -159,14 +157,9 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
             pretrained_embed=embedding,
             max_target_positions=cfg.max_target_positions or DEFAULT_MAX_TARGET_POSITIONS,
         )
-        layer = build_output_layer(
-            cfg,
-            task,
-            dictionary,
-            cfg.decoder_out_embed_dim,
-            shared=decoder.embed_tokens if cfg.share_decoder_input_output_embed else None,
-            start=partial(nn.init.uniform_, a=-0.1, b=0.1),  # as the stock LSTM's fc_out
-        )
+        shared = decoder.embed_tokens if cfg.share_decoder_input_output_embed else None
+        start = partial(nn.init.uniform_, a=-0.1, b=0.1)  # as the stock LSTM's fc_out
+        layer = build_output_layer(cfg, task, cfg.decoder_out_embed_dim, shared, start=start)
         decoder.output_projection = layer
         if cfg.kerbs_input != "separate":
             decoder.embed_tokens = SenseEmbedding(layer, dictionary.pad())
@@ -191,15 +184,5 @@ def check_config(cfg) -> None:
 @register_model_architecture("kernel_lstm_lm", "kernel_lstm_lm_swb")
 def kernel_lstm_lm_swb(args):
     """Switchboard in Gao et al. (2019, section 4.1): 2 layers of 512, dropout 0.1 on the embedded words only."""
-    defaults = {
-        "dropout": 0.0,
-        "decoder_dropout_in": 0.1,
-        "decoder_dropout_out": 0.0,
-        "decoder_layers": 2,
-        "decoder_embed_dim": 512,
-        "decoder_hidden_size": 512,
-        "decoder_out_embed_dim": 512,
-    }
-    for name, value in defaults.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)
+    set_defaults(args, dropout=0.0, decoder_dropout_in=0.1, decoder_dropout_out=0.0)
+    set_defaults(args, decoder_embed_dim=512, decoder_hidden_size=512, decoder_out_embed_dim=512, decoder_layers=2)

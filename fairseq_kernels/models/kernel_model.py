@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import mistake
 from ..output_layers import OutputLayer
+from .output_layer_config import build_output_layer, refuse_unsupported, with_defaults
 
 logger = logging.getLogger(__name__)
 ANOTHER_FOLDER = "another --save-dir (--finetune-from-model starts a new training from this checkpoint's weights)"
@@ -42,6 +43,7 @@ class KernelModel:
     used.
     """
 
+    default_bias = "true"  # of kernels
     finetuned = False  # whether a checkpoint's output layer may be another one
     warned = False  # of a criterion of fairseq's
 
@@ -49,6 +51,22 @@ class KernelModel:
     def options(cls) -> type:
         """The dataclass of the model's options, with which fairseq has registered it."""
         return getattr(cls, "__dataclass")
+
+    @classmethod
+    def stock_settings(cls, cfg):
+        """The settings as fairseq's ``build_model`` takes them."""
+        return cfg
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds fairseq's model, and the layer in the place of its output projection."""
+        cfg = with_defaults(cfg, cls.options())
+        refuse_unsupported(cfg)
+        model = super().build_model(cls.stock_settings(cfg), task)
+        decoder = model.decoder
+        shared = decoder.embed_tokens if decoder.share_input_output_embed else None
+        decoder.output_projection = build_output_layer(cfg, task, decoder.output_embed_dim, shared, cls.default_bias)
+        return model
 
     @property
     def output_layer_module(self) -> OutputLayer:
@@ -96,23 +114,6 @@ class KernelModel:
         if not self.training and values.isnan().any():
             raise FloatingPointError("the model gives NaN: its training diverged; use an earlier checkpoint")
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """As fairseq's; says in one line what doesn't fit."""
-        self.check_vocabulary(state_dict)
-        return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
-
-    def check_vocabulary(self, state_dict) -> None:
-        """Compares the checkpoint's numbers of words with the dictionaries', before torch speaks of sizes."""
-        own = self.state_dict()
-        for side in ("encoder", "decoder"):
-            key = f"{side}.embed_tokens.weight"
-            if key in state_dict and key in own and len(state_dict[key]) != len(own[key]):
-                raise mistake(
-                    f"the checkpoint's {side} has {len(state_dict[key])} words, the data's "
-                    f"dictionary {len(own[key])}; give the data the model was trained on, or another checkpoint or "
-                    "--save-dir"
-                )
-
     def upgrade_state_dict_named(self, state_dict, name):
         """Lets a stock model's checkpoint in; one of ours must have the same kernels, unless it is finetuned."""
         super().upgrade_state_dict_named(state_dict, name)
@@ -144,9 +145,8 @@ class KernelModel:
     def check_sharing(self, input_weight: Optional[Tensor], output_weight: Optional[Tensor]) -> None:
         """Refuses a checkpoint with separate input and output embeddings if the model shares them; finetuning warns."""
         embeddings = getattr(self.decoder, "embed_tokens", None)
-        if getattr(embeddings, "weight", None) is not self.output_layer_module.weight:
-            return
-        if input_weight is None or output_weight is None:
+        shared = getattr(embeddings, "weight", None) is self.output_layer_module.weight
+        if not shared or input_weight is None or output_weight is None:
             return
         if torch.equal(input_weight.nan_to_num(), output_weight.nan_to_num()):  # NaN, of a divergence, is said later
             return

@@ -17,7 +17,7 @@ from omegaconf import II
 from torch import nn
 
 from .kernel_model import KernelModel
-from .output_layer_config import OutputLayerConfig, build_output_layer, refuse_unsupported, with_defaults
+from .output_layer_config import OutputLayerConfig, set_defaults
 
 
 def flat_config(name: str, nested: type, base: type) -> type:
@@ -52,26 +52,14 @@ class KernelTransformer(KernelModel, TransformerModelBase):
     # the options of our dataclass; the base class' method names TransformerConfig
     add_args = classmethod(BaseFairseqModel.add_args.__func__)
 
+    default_bias = "false"  # as the stock output_projection, which has none
+
     @classmethod
-    def build_model(cls, cfg, task):
-        """Build a new model instance."""
-        cfg = with_defaults(cfg, cls.options())
-        refuse_unsupported(cfg)
+    def stock_settings(cls, cfg):
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(cfg, name) is None:  # the interpolation is not resolved outside of hydra
                 setattr(cfg, name, cfg.decoder_embed_dim)
-        nested = TransformerConfig.from_namespace(cfg)
-        model = super().build_model(nested, task)
-        decoder = model.decoder
-        decoder.output_projection = build_output_layer(
-            cfg,
-            task,
-            task.target_dictionary,
-            nested.decoder.output_dim,
-            shared=decoder.embed_tokens if nested.share_decoder_input_output_embed else None,
-            default_bias="false",  # as the stock output_projection, which has none
-        )
-        return model
+        return TransformerConfig.from_namespace(cfg)
 
     @classmethod
     def build_decoder(cls, cfg, tgt_dict, embed_tokens):
@@ -80,7 +68,7 @@ class KernelTransformer(KernelModel, TransformerModelBase):
             tgt_dict,
             embed_tokens,
             no_encoder_attn=cfg.no_cross_attention,
-            output_projection=nn.Identity(),  # its place is taken in build_model, which has the task
+            output_projection=nn.Identity(),  # the layer takes its place
         )
 
 
@@ -109,8 +97,7 @@ register_twins("transformer", "kernel_transformer")
 @register_model_architecture("kernel_transformer", "kernel_transformer_small")
 def kernel_transformer_small(args):
     """A transformer for CPU work: 256, feed-forward 512, 4 heads, 3 + 3 layers."""
+    sizes = {"embed_dim": 256, "ffn_embed_dim": 512, "attention_heads": 4, "layers": 3}
     for side in ("encoder", "decoder"):
-        for name, value in (("embed_dim", 256), ("ffn_embed_dim", 512), ("attention_heads", 4), ("layers", 3)):
-            if getattr(args, f"{side}_{name}", None) is None:
-                setattr(args, f"{side}_{name}", value)
+        set_defaults(args, **{f"{side}_{name}": value for name, value in sizes.items()})
     without_adaptive_softmax(ARCH_CONFIG_REGISTRY["transformer_iwslt_de_en"])(args)

@@ -79,8 +79,15 @@ def with_defaults(cfg, config: type) -> Namespace:
     return Namespace(**values)
 
 
+def set_defaults(args, **defaults) -> None:
+    """Gives a named architecture's options that were not given their values."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
 def refuse_unsupported(cfg) -> None:
-    """Options of the stock models that kernel models can't have. A model of one's own may lack them."""
+    """Refuses options of the stock models that kernel models can't have."""
     for name in ("adaptive_softmax_cutoff", "tie_adaptive_weights", "tie_adaptive_proj", "base_layers"):
         value = getattr(cfg, name, None)
         if value:
@@ -92,7 +99,6 @@ def refuse_unsupported(cfg) -> None:
 def build_output_layer(
     cfg,
     task,
-    dictionary,
     embed_dim: int,
     shared: Optional[nn.Embedding] = None,
     default_bias: str = "true",
@@ -104,10 +110,7 @@ def build_output_layer(
         shared: the embedding whose matrix is the (first) projection matrix.
         start: initialises a projection matrix of kernels that isn't shared; default: the layer's own start.
     """
-    refuse_unsupported(cfg)
-    words = getattr(getattr(task, "args", None), "output_dictionary_size", -1)
-    if words >= 0:
-        raise mistake(f"--output-dictionary-size {words} is not supported: all words are predicted; leave it out")
+    words = len(task.target_dictionary)
     if cfg.output_layer not in LAYERS:
         raise mistake(f"--output-layer {cfg.output_layer} is not known; choose from {', '.join(LAYERS)}")
     row = LAYERS[cfg.output_layer]
@@ -120,27 +123,23 @@ def build_output_layer(
     budget = None if cfg.output_memory_mib is None else cfg.output_memory_mib << 20
     with one_line_errors():
         options = row.options(**{its.name: getattr(cfg, its.name) for its in fields(row.options)})
-        sizes = {"embed_dim": embed_dim, "num_embeddings": len(dictionary), "memory_budget": budget}
-        layer = row.layer(**sizes, bias=bias != "false", **options.arguments(len(dictionary)))
+        sizes = {"embed_dim": embed_dim, "num_embeddings": words, "memory_budget": budget}
+        layer = row.layer(**sizes, bias=bias != "false", **options.arguments(words))
         if bias == "prior" and not getattr(task, "from_checkpoint", False):  # which has the bias
-            layer.set_prior(training_counts(task, dictionary) + 1.0)
+            layer.set_prior(training_counts(task) + 1.0)
     if shared is not None:
-        if cfg.output_layer == "kerbs":
+        shapes = tuple(shared.weight.shape), layer.weight_shape()
+        if shapes[0] != shapes[1]:
             raise mistake(
-                "--share-decoder-input-output-embed doesn't fit --output-layer kerbs, which has several vectors a "
-                "word; leave it out"
-            )
-        if shared.embedding_dim != embed_dim:
-            raise mistake(
-                f"sharing input and output embeddings needs one dimension for both, not {shared.embedding_dim} and "
-                f"{embed_dim}; set them equal or don't share"
+                f"input embeddings {shapes[0]} and output matrix {shapes[1]} can't be shared: set their dimensions "
+                "equal, or leave out --share-decoder-input-output-embed (kerbs has several vectors a word)"
             )
         layer.weight = shared.weight
-    if shared is not None and getattr(cfg, "output_start", 1) != 1:
-        raise mistake(
-            f"--output-start {cfg.output_start} doesn't fit shared embeddings, which keep their start: in effect the "
-            "output matrix starts --output-step times as large as they are; leave it out"
-        )
+        if getattr(cfg, "output_start", 1) != 1:
+            raise mistake(
+                f"--output-start {cfg.output_start} doesn't fit shared embeddings, which keep their start: in effect "
+                "the output matrix starts --output-step times as large as they are; leave it out"
+            )
     if start is not None and isinstance(layer, GeneralizedSoftmax):
         for matrix in layer.matrices():
             if shared is None or matrix is not shared.weight:
@@ -157,9 +156,10 @@ def build_output_layer(
     return layer
 
 
-def training_counts(task, dictionary) -> np.ndarray:
+def training_counts(task) -> np.ndarray:
     """Count of each word in the training data, ``</s>`` and ``<unk>`` included; the dictionary's own counts, which
     lack these two, where there is no training data."""
+    dictionary = task.target_dictionary
     options = task.cfg or task.args  # the language modelling task has the latter only
     data = str(getattr(options, "data", "") or "").split(os.pathsep)[0]
     source, target = getattr(options, "source_lang", None), getattr(options, "target_lang", None)

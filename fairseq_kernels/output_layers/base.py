@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from ..fused.matrix_products import HALF, bfloat16_is_faster, chunks
-from .chunked_loss import LossPass, Metrics, chunked_loss, without_autocast
+from .chunked_loss import ChunkedLoss, LossPass, Metrics, without_autocast
 from .distillation import distill
 from .layer_state import LayerState
 
@@ -53,7 +53,7 @@ class Tokens(NamedTuple):
     weight: Optional[Tensor]  # (N,)
     counted: Optional[Tensor]  # a mask over all tokens, of those that these are; None: all
     product_dtype: Optional[torch.dtype]  # looked up before autocast is turned off
-    z_loss: float = 0.0
+    z_loss: float
 
 
 def refuse_computed(module: nn.Module, parametrized: bool) -> None:
@@ -79,8 +79,8 @@ class OutputLayer(LayerState):
       softmax or log-softmax after it leaves the distribution as it is.
     - ``layer.nll(features, target)``: the loss alone, without a tensor of N x V.
 
-    A subclass gives :meth:`log_probabilities`, :meth:`prior_bias` and either :meth:`loss_pass` (see
-    ``chunked_loss.LossPass``) or :meth:`losses`.
+    A subclass gives :meth:`log_probabilities`, either :meth:`loss_pass` (see ``chunked_loss.LossPass``) or
+    :meth:`losses`, and :meth:`prior_bias` where it is no softmax.
 
     Layer and ``nll`` compute in float32, or in float64 for float64 features, also under autocast and ``.half()``. In
     these two modes the ``nll`` of kernels multiplies by the word vectors in half precision on CUDA (torch >= 2.8), and
@@ -100,10 +100,11 @@ class OutputLayer(LayerState):
         bias: beta (V,) or None.
         name: its name in ``--output-layer``.
         loss_is_nll: whether the loss is -log p(y): perplexity follows from it.
+        has_partition: whether the loss is of a softmax, so that label smoothing and z-loss can be added.
     """
 
     name: str
-    loss_is_nll = True
+    loss_is_nll = has_partition = True
     weight: nn.Parameter
     bias: Optional[nn.Parameter]
 
@@ -129,8 +130,8 @@ class OutputLayer(LayerState):
 
     def prior_bias(self, prior: Tensor) -> Tensor:
         """The biases (V,) with which a context vector of 0 has the distribution ``prior`` (V,), if it gives all words
-        the same score."""
-        raise NotImplementedError
+        the same score: a softmax's."""
+        return prior.log()
 
     def loss_pass(self, dtype: torch.dtype, product_dtype: Optional[torch.dtype], with_gradients: bool) -> LossPass:
         """A new pass over this layer; ``product_dtype``: of the products with the words' vectors, if not ``dtype``."""
@@ -139,7 +140,12 @@ class OutputLayer(LayerState):
     def losses(self, tokens: Tokens, smoothing: float, summed: bool) -> Tuple[Tensor, Metrics]:
         """The loss of the tokens: a scalar, or (N,), times their weights; and metrics (N, ...)."""
         refuse_computed(self, parametrized=True)
-        return chunked_loss(self, tokens, smoothing, summed)
+        features, target, weight, _, product_dtype, z_loss = tokens
+        parameters = list(self.parameters())
+        learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
+        metrics: Metrics = {}
+        options = ((smoothing, z_loss), product_dtype), summed, learning, metrics
+        return ChunkedLoss.apply(self, *options, features, target, weight, *parameters), metrics
 
     def work_space(self) -> WorkSpace:
         """The memory that one token needs in a chunk."""
@@ -253,43 +259,18 @@ class OutputLayer(LayerState):
                 own error), label_smoothing outside [0, 1), a negative z_loss, either above 0 for a spherical loss,
                 another reduction.
         """
+        given = features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(self.nll)(*given, z_loss)
         if self.becomes_forward_methods():
-            return self.nll(
-                features, target, ignore_index, label_smoothing, reduction, token_weight, return_metrics, class_weight,
-                z_loss,
-            )  # fmt: skip
-        eager = torch.compiler.disable(self._eager_nll) if torch.compiler.is_compiling() else self._eager_nll
-        weights = token_weight, class_weight
-        terms = label_smoothing, z_loss
-        loss, metrics = eager(features, target, ignore_index, terms, reduction, weights, return_metrics)
-        return (loss, metrics) if return_metrics else loss
-
-    def becomes_forward_methods(self) -> bool:
-        """Has FSDP2 (``fully_shard``) gather the parameters for ``nll`` and ``distill`` as for ``forward``. True if
-        they are sharded now: the caller calls its method again."""
-        if not hasattr(getattr(self, "weight", None), "placements"):  # no DTensor
-            return False
-        fsdp = sys.modules["torch.distributed.fsdp"]
-        if not isinstance(self, fsdp.FSDPModule):
-            raise ValueError("the layer's weight is sharded: call this in the model's forward, or fully_shard(layer)")
-        for method in ("nll", "distill"):
-            fsdp.register_fsdp_forward_method(self, method)
-        return True
-
-    def _eager_nll(
-        self, features, target, ignore_index, terms, reduction, weights, return_metrics
-    ) -> Tuple[Tensor, Metrics]:
-        label_smoothing, z_loss = terms
-        if not 0 <= z_loss < torch.inf:
-            raise ValueError(f"z_loss={z_loss} is not allowed: it must be 0 or more")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
+            return self.nll(*given, z_loss)
+        self.check_terms(label_smoothing, z_loss)
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
         if torch._C._are_functorch_transforms_active():
             raise RuntimeError("torch.func can't transform nll; use the log-probabilities, layer(features)")
         refuse_computed(self, parametrized=False)
-        tokens = self._tokens(features, target, ignore_index, *weights)._replace(z_loss=z_loss)
+        tokens = self._tokens(features, target, ignore_index, token_weight, class_weight, z_loss)
         with without_autocast(features):
             loss, metrics = self.losses(tokens, label_smoothing, reduction != "none")
         if return_metrics == "entropy":
@@ -305,21 +286,44 @@ class OutputLayer(LayerState):
 
         metrics = {name: spread(values) for name, values in metrics.items()} if return_metrics else {}
         if reduction == "mean":
-            total = tokens.features.new_tensor(len(tokens.target)) if tokens.weight is None else tokens.weight.sum()
-            if not len(tokens.target):  # NaN as torch's, with gradients of 0, as torch's
-                return loss + torch.nan, metrics
-            return loss / total, metrics
-        return (loss if reduction == "sum" else spread(loss)), metrics
+            total = len(tokens.target) if tokens.weight is None else tokens.weight.sum()
+            loss = loss / total if len(tokens.target) else loss + torch.nan  # and gradients of 0, as torch's
+        elif reduction == "none":
+            loss = spread(loss)
+        return (loss, metrics) if return_metrics else loss
 
-    def _tokens(self, features, target, ignore_index=None, token_weight=None, class_weight=None) -> Tokens:
+    def becomes_forward_methods(self) -> bool:
+        """Has FSDP2 (``fully_shard``) gather the parameters for ``nll`` and ``distill`` as for ``forward``. True if
+        they are sharded now: the caller calls its method again."""
+        if not hasattr(getattr(self, "weight", None), "placements"):  # no DTensor
+            return False
+        fsdp = sys.modules["torch.distributed.fsdp"]
+        if not isinstance(self, fsdp.FSDPModule):
+            raise ValueError("the layer's weight is sharded: call this in the model's forward, or fully_shard(layer)")
+        for method in ("nll", "distill"):
+            fsdp.register_fsdp_forward_method(self, method)
+        return True
+
+    @classmethod
+    def check_terms(cls, label_smoothing: float, z_loss: float) -> None:
+        """Raises ValueError for terms of the loss out of their range, or that this kind of layer can't have."""
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing={label_smoothing} is not allowed: it must be at least 0 and below 1")
+        if not 0 <= z_loss < torch.inf:
+            raise ValueError(f"z_loss={z_loss} is not allowed: it must be 0 or more")
+        for name, value in (("label_smoothing", label_smoothing), ("z_loss", z_loss)):
+            if value and not cls.has_partition:
+                raise ValueError(
+                    f"{name}={value:g} is not allowed: it is of a softmax, and a spherical loss has no log-probability "
+                    "of every word and no partition; set it to 0, or choose another output layer"
+                )
+
+    def _tokens(self, features, target, ignore_index=None, token_weight=None, class_weight=None, z_loss=0.0) -> Tokens:
         """Checks and flattens the arguments of a loss, and leaves out what is ignored."""
-        given = {"features": features, "target": target}
-        if token_weight is not None:
-            given["token_weight"] = token_weight
-        for name, tensor in given.items():
-            if name != "features" and tensor.shape != features.shape[:-1]:
-                shapes = tuple(tensor.shape), tuple(features.shape)
-                raise ValueError("{} of shape {} doesn't fit features of shape {}".format(name, *shapes))
+        for name, tensor in (("target", target), ("token_weight", token_weight)):
+            if tensor is not None and tensor.shape != features.shape[:-1]:
+                fits = f"doesn't fit features of shape {tuple(features.shape)}"
+                raise ValueError(f"{name} of shape {tuple(tensor.shape)} {fits}")
         if target.is_floating_point() or target.dtype == torch.bool:
             raise ValueError(f"target of {target.dtype} is not allowed: give the words' indices, as torch.long")
         flat, words = self._flatten(features), target.reshape(-1).long()
@@ -338,7 +342,7 @@ class OutputLayer(LayerState):
                 raise ValueError(f"class_weight of shape {tuple(class_weight.shape)} is not ({self.vocab_size},)")
             of_target = class_weight.to(flat)[words]
             weight = of_target if weight is None else weight * of_target
-        return Tokens(flat, words, weight, counted, self.product_dtype(flat))
+        return Tokens(flat, words, weight, counted, self.product_dtype(flat), z_loss)
 
     def observe(self, features: Tensor) -> Dict[str, Tensor]:
         """What criterions log the mean of, by name: (..., d) to (...) or () each. Only mixture weights have

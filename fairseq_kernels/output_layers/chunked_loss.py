@@ -159,13 +159,3 @@ class ChunkedLoss(Function):
         )
         grad_weight = ctx.losses * grad_loss if ctx.needs_input_grad[7] else None
         return *[None] * 5, grad_features, None, grad_weight, *grad_parameters
-
-
-def chunked_loss(layer, tokens, epsilon: float, summed: bool) -> Tuple[Tensor, Metrics]:
-    """The loss of the tokens, a scalar or (N,), and metrics (N, ...)."""
-    features, target, token_weight, _, product_dtype, z_loss = tokens
-    parameters = list(layer.parameters())
-    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (features, *parameters))
-    metrics: Metrics = {}
-    options = ((epsilon, z_loss), product_dtype), summed, learning, metrics
-    return ChunkedLoss.apply(layer, *options, features, target, token_weight, *parameters), metrics

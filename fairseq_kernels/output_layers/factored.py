@@ -70,6 +70,7 @@ class FactoredSpherical(OutputLayer):
         pending: gradients that :class:`FactoredSGD` has not used yet.
     """
 
+    has_partition = False
     inverse: Tensor
     gram: Tensor
     total: Tensor
@@ -131,7 +132,7 @@ class FactoredSpherical(OutputLayer):
         own = self.extended(tokens.features).to(self.base.dtype)
         statistics = FactoredStatistics.apply(own, tokens.target, self, gradients, anchor)
         statistics = tuple(part.to(tokens.features.dtype) for part in statistics)
-        return self._form[0].losses_of(statistics, tokens, smoothing, summed)
+        return self._form[0].losses_of(statistics, tokens, summed)
 
     def work_space(self):
         return self._form[0].work_space()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..fused.mixture_nll import MixtureNLL, Scores
 from ..fused.word_product import WordMatrices, all_products
 from ..kernels import KERNELS, Kernel
-from ..kernels.base import check_interface
+from ..kernels.base import DOMAINS, check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
 from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
 from .chunked_loss import LossPass, add_up, without_autocast
@@ -148,9 +148,6 @@ class GeneralizedSoftmax(OutputLayer):
         if self.prior_projection is not None:
             nn.init.xavier_uniform_(self.prior_projection)
 
-    def prior_bias(self, prior):
-        return prior.log()
-
     def matrices(self) -> List[nn.Parameter]:
         """The distinct projection matrices: one if tied, else one a component."""
         return [self.weight, *self.untied_weights]
@@ -166,10 +163,9 @@ class GeneralizedSoftmax(OutputLayer):
     def mixture_weights(self, features: Tensor) -> Tensor:
         """pi (Eq. 2): (..., d) to (..., K), at least float32, differentiable; ones for K = 1."""
         flat = self._flatten(features)
-        if self.prior_projection is None:
-            return flat.new_ones(*features.shape[:-1], 1)
         with without_autocast(features):
-            weights = log_mixture_weights(flat, self.prior_projection).exp()
+            log_pi = log_mixture_weights(flat, self.prior_projection)
+        weights = flat.new_ones(len(flat), 1) if log_pi is None else log_pi.exp()
         return weights.view(*features.shape[:-1], len(self.kernels))
 
     def observe(self, features):
@@ -194,28 +190,26 @@ class GeneralizedSoftmax(OutputLayer):
 
     def plain_scores(self, features: Tensor) -> Tuple[List[Tensor], Optional[Tensor]]:
         """S_k (n, V) of each component, without bias, and log pi (n, K), for features (n, d): by the formulas."""
-        contexts, log_pi, dtype = features.unsqueeze(0), None, features.dtype
+        contexts, dtype = features.unsqueeze(0), features.dtype
         if self.latent_projection is not None:
             contexts = self.latent_activation(features @ self.latent_projection.to(dtype))
-        if self.prior_projection is not None:
-            log_pi = log_mixture_weights(features, self.prior_projection)
         matrices = itertools.cycle([weight.to(dtype) for weight in self.matrices()])
-        return [kernel(*given) for kernel, *given in zip(self.components(), matrices, contexts)], log_pi
+        scores = [kernel(*given) for kernel, *given in zip(self.components(), matrices, contexts)]
+        return scores, log_mixture_weights(features, self.prior_projection)
 
     def fused_scores(
         self, features: Tensor, shared: Shared, words: WordMatrices
     ) -> Tuple[List[Scores], Optional[Tensor]]:
         """:meth:`plain_scores` by the Functions of :mod:`fairseq_kernels.fused`, for the loss and for decoding."""
-        contexts, log_pi = features.unsqueeze(0), None
+        contexts = features.unsqueeze(0)
         if shared.latent_projection is not None:
             contexts = self.latent_activation(words.project(features, shared.latent_projection))
-        if shared.prior_projection is not None:
-            log_pi = log_mixture_weights(features, shared.prior_projection)
         kernels, token_factors = self.components(), cast(List[List[Tensor]], [[] for _ in self.kernels])
         products = all_products(kernels, contexts, words, token_factors)
         terms = [kernel.context_terms(own) for kernel, own in zip(kernels, contexts)]
         groups = zip(kernels, products, shared.terms, terms, token_factors)
-        return [kernel.fused_scores(*given) for kernel, *given in groups], log_pi  # type: ignore[arg-type]
+        scores = [kernel.fused_scores(*given) for kernel, *given in groups]  # type: ignore[arg-type]
+        return scores, log_mixture_weights(features, shared.prior_projection)
 
     def log_probabilities(self, features: Tensor) -> Tensor:
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -252,18 +246,19 @@ class GeneralizedSoftmax(OutputLayer):
 
 
 def check_start_and_step(start: float, step: float, kernels: Sequence[Kernel]) -> None:
-    """Raises ValueError for a number that isn't positive, or a kernel that has no start and step."""
+    """Raises ValueError for a number out of bounds, or a kernel that has no start and step."""
     for name, value in (("start", start), ("step", step)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value} is not allowed: give a number above 0")
+        DOMAINS["positive"].check(name, value)
         for kernel in kernels:
             if value != 1 and not kernel.takes_step:
                 takes = ", ".join(name for name, kernel in KERNELS.items() if kernel.takes_step)
                 raise ValueError(f"{name}={value:g} doesn't fit the kernel {kernel.name}: it is for {takes}")
 
 
-def log_mixture_weights(features: Tensor, prior_projection: Tensor) -> Tensor:
-    """log pi = log softmax(M^T h) (Eq. 2): (N, d) to (N, K)."""
+def log_mixture_weights(features: Tensor, prior_projection: Optional[Tensor]) -> Optional[Tensor]:
+    """log pi = log softmax(M^T h) (Eq. 2): (N, d) to (N, K); None for K = 1."""
+    if prior_projection is None:
+        return None
     return F.log_softmax(features @ prior_projection.to(features.dtype), dim=-1)
 
 

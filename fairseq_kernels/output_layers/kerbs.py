@@ -6,7 +6,6 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from ..fused.distance import TINY  # keeps quotients by norms finite at the origin
 from ..fused.matrix_products import backward_products, word_blocks, word_products
@@ -29,8 +28,7 @@ class KerBSoftmax(OutputLayer):
     (Miao et al. 2019, Eq. 4, 5, 9): the inner product at theta = 0; the larger theta, the flatter near w.
 
     Args:
-        embed_dim: d, dimension of context and sense vectors.
-        num_embeddings: V, number of words.
+        embed_dim, num_embeddings, memory_budget: as in :class:`OutputLayer`.
         senses: S, number of sense vectors in all; default 3 V. They start out shared evenly, what is left over going
             to the first words (fairseq's dictionaries begin with the most frequent).
         bias: whether a word's bias beta_v is added to the scores of all its senses.
@@ -39,7 +37,6 @@ class KerBSoftmax(OutputLayer):
         theta: its start.
         allocation: how senses move between words in training (section 4.2), in calls of :meth:`set_num_updates`; None:
             they stay.
-        memory_budget: as in :class:`OutputLayer`.
         device, dtype: of the parameters, as in ``nn.Linear``.
 
     Attributes:
@@ -267,8 +264,7 @@ def bayesian_kernel(cosine: Tensor, theta: Tensor, positive_only: bool = False) 
 
 class SenseNLL(Function):
     """The loss of each token of a chunk, (n,), from its features (n, d); backward adds the gradients of the senses to
-    the sums of the pass. ``metrics`` receives ``nll`` (n,) and
-    ``sense_shares`` (n, M)."""
+    the sums of the pass. ``metrics`` receives ``nll`` (n,) and ``sense_shares`` (n, M)."""
 
     @staticmethod
     def forward(ctx, features, work, target, epsilon, metrics):
@@ -278,7 +274,6 @@ class SenseNLL(Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_loss):
         return ctx.work.backward(*ctx.saved, grad_loss.unsqueeze(1)), None, None, None, None
 
@@ -359,8 +354,8 @@ class KerBSPass(LossPass):
                 grad_scores.scatter_add_(1, senses, -shares)
             else:
                 log_sum = log_sum_exp(scores, True, peak)
-            loss = nll = log_sum + (peak - at_target)
-            loss = loss + self.z_loss * (peak + log_sum).square() if self.z_loss else loss
+            nll = log_sum + (peak - at_target)
+            loss = nll + self.z_loss * (peak + log_sum).square()
         return loss, nll, shares, grad_scores
 
     def smoothed_losses(self, scores, target, epsilon, at_target):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ..kernels.base import at_least_float32
 from .base import check_integer, several_processes
 
 logger = logging.getLogger(__name__)
@@ -79,12 +80,8 @@ class SenseAllocation(nn.Module):
         self.moved: Optional[Tensor] = None  # before this update: the optimizers' moments are of their former words
 
     def _apply(self, function, recurse=True):
-        buffers = dict(self._buffers)
-        super()._apply(function, recurse)
-        for name, buffer in buffers.items():  # .half() is for parameters: counts need their digits
-            there = self._buffers[name]
-            self._buffers[name] = there.to(buffer.dtype) if buffer.is_meta else buffer.to(there.device)
-        return self
+        """Counts keep their digits under ``.half()``."""
+        return super()._apply(at_least_float32(function), recurse)
 
     def _load_from_state_dict(self, *args):
         super()._load_from_state_dict(*args)
@@ -180,23 +177,17 @@ class SenseAllocation(nn.Module):
         worst = frequent[torch.argsort(self.log_probability[frequent], stable=True)].tolist()
         worst = [word for word in worst if counts[word] < settings.maximum][:number]
         homes, missed = sense_word.tolist(), set(worst)
-        idle = iter(torch.argsort(self.usage, stable=True).tolist())
+        by_use = torch.argsort(self.usage, stable=True).tolist()
+        idle = (s for s in by_use if homes[s] not in missed and counts[homes[s]] > settings.minimum)
         moves = []
-        for word in worst:
-            for sense in idle:
-                if homes[sense] not in missed and counts[homes[sense]] > settings.minimum:
-                    counts[homes[sense]] -= 1
-                    moves.append((sense, homes[sense], word))
-                    break
-            else:
-                break
+        for word, sense in zip(worst, idle):  # which looks at the counts as they are now
+            counts[homes[sense]] -= 1
+            moves.append((sense, homes[sense], word))
         return moves
 
     def clear_moments(self, layer, optimizer: torch.optim.Optimizer) -> None:
         """Zeroes the optimizer's moments of the moved senses."""
-        if self.moved is None:
-            return
-        for parameter in (layer.weight, layer.theta):
+        for parameter in (layer.weight, layer.theta) if self.moved is not None else ():
             for value in optimizer.state.get(parameter, {}).values():
                 if torch.is_tensor(value) and value.shape == parameter.shape:
                     value[self.moved] = 0

@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..fused.matrix_products import chunks, multiply, word_blocks
-from ..kernels.base import LARGEST, SMALLEST
+from ..kernels.base import DOMAINS
 from .base import STATISTICS_TOKENS, OutputLayer, WorkSpace
 from .chunked_loss import by_formula, without_autocast
 
 Statistics = Tuple[Tensor, Tensor, Tensor]
 GRAM_BLOCK = 128  # columns of W in a block of W^T W, of which the lower half is a mirror image
-POSITIVE = f"it must be a number > 0, from {SMALLEST:g} to {LARGEST:g}"
 
 
 class WordSums(NamedTuple):
@@ -119,21 +118,16 @@ class SphericalFamily(OutputLayer):
     Starts as the paper did (section 4): W = 0, and with :meth:`set_prior` from the words' prior.
 
     Args:
-        embed_dim: d, dimension of context and word vectors.
-        num_embeddings: V, number of words.
+        embed_dim, num_embeddings, memory_budget, settings: as in :class:`OutputLayer`.
         bias: whether every output has the word's bias beta_v.
-        memory_budget: bytes of work space for :meth:`forward` without gradients and :meth:`evaluate`.
         device, dtype: of the parameters, as in ``nn.Linear``.
-        settings: what checkpoints should agree with.
 
     Attributes:
-        weight: projection matrix W (V, d).
-        bias: beta (V,) or None.
         zero_is_flat: whether o = 0 has no gradient.
     """
 
     kind: str
-    zero_is_flat = False
+    zero_is_flat = has_partition = False
 
     def __init__(
         self,
@@ -191,16 +185,10 @@ class SphericalFamily(OutputLayer):
         return SphericalStatistics.apply(features, target, weight, bias, sums)
 
     def losses(self, tokens, smoothing, summed):
-        return self.losses_of(self.statistics(tokens.features, tokens.target), tokens, smoothing, summed)
+        return self.losses_of(self.statistics(tokens.features, tokens.target), tokens, summed)
 
-    def losses_of(self, statistics: Statistics, tokens, smoothing, summed):
+    def losses_of(self, statistics: Statistics, tokens, summed):
         """:meth:`losses`, given what :meth:`statistics` returns."""
-        for name, value in (("label_smoothing", smoothing), ("z_loss", tokens.z_loss)):
-            if value:
-                raise ValueError(
-                    f"{name}={value:g} is not allowed: it is of a softmax, and a spherical loss has no log-probability "
-                    "of every word and no partition; set it to 0, or choose another output layer"
-                )
         each = self.loss(*statistics)
         loss = each if tokens.weight is None else each * tokens.weight
         return (loss.sum() if summed else loss), {"nll": each.detach()} if self.loss_is_nll else {}
@@ -230,8 +218,7 @@ class SphericalSoftmax(SphericalFamily):
     zero_is_flat = True
 
     def __init__(self, *sizes, epsilon: float = 0.0198, **options):
-        if not SMALLEST <= epsilon <= LARGEST:
-            raise ValueError(f"epsilon={epsilon:g} is not allowed: {POSITIVE}")
+        DOMAINS["positive"].check("epsilon", epsilon)
         super().__init__(*sizes, settings=f"epsilon={epsilon:g}", **options)
         self.epsilon = float(epsilon)
 
@@ -274,8 +261,8 @@ class SoftmaxBound(SphericalFamily):
     loss_is_nll = False
 
     def __init__(self, *sizes, xi: Optional[float] = None, **options):
-        if xi is not None and not SMALLEST <= xi <= LARGEST:
-            raise ValueError(f"xi={xi:g} is not allowed: {POSITIVE}, or None for the tightest bound")
+        if xi is not None:
+            DOMAINS["positive"].check("xi", xi)
         super().__init__(*sizes, settings="" if xi is None else f"xi={xi:g}", **options)
         self.xi = xi
 
@@ -300,9 +287,6 @@ class SoftmaxBound(SphericalFamily):
             gain = (xi * (1 - tanh**2) / 2 - tanh) / (8 * words * xi**2 * slope.clamp_min(1e-12))
             bound = bound + gain * (spread - spread.detach()).square()
         return bound
-
-    def prior_bias(self, prior):
-        return prior.log()
 
 
 def tightest_xi(variance: Tensor, words: int) -> Tensor:

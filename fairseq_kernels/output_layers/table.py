@@ -43,7 +43,6 @@ class KernelOptions(Options):
         "to a single kernel or to each component; the option alone means tanh",
         const="tanh",
     )
-
     output_start: float = option(
         1.0, "the output matrix starts this many times as large as usual in effect; not where embeddings share it"
     )

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 from forked_python import forked_python
-from layer_checks import gradients, inputs
+from layer_checks import gradients, tokens
 
 from fairseq_kernels import AllocationSettings, KerBSoftmax
 from fairseq_kernels.models.sense_embedding import SenseEmbedding
@@ -48,7 +48,7 @@ def test_theta_s_gradient(theta, smoothing):
     for everywhere in (True, False):
         layer = make(thetas=(theta, theta) if everywhere else (-2.0, 3.0))
         layer.theta.data[4] = theta
-        features, target = inputs(layer, tokens=9)
+        features, target = tokens(9, 7, 11)
         [gradient] = torch.autograd.grad(layer.nll(features, target, label_smoothing=smoothing), [layer.theta])
         values = []
         for step in (1e-4, -1e-4):
@@ -60,7 +60,7 @@ def test_theta_s_gradient(theta, smoothing):
 def test_theta_s_gradient_near_0():
     """Where it comes from a series, 1.2e-4 at most in float64: to all digits that autograd gives by the kernel's."""
     layer = make(thetas=(-1.1e-4, 1.1e-4))
-    features, target = inputs(layer, tokens=9)
+    features, target = tokens(9, 7, 11)
     by_kernel = torch.autograd.grad(-layer(features).gather(1, target.unsqueeze(1)).sum(), layer.theta)
     by_loss = torch.autograd.grad(layer.nll(features, target), layer.theta)
     torch.testing.assert_close(by_loss, by_kernel, rtol=1e-11, atol=1e-11)
@@ -177,31 +177,23 @@ def prepared(**settings):
     return layer
 
 
-def test_the_least_used_sense_moves_to_the_worst_word():
-    layer = prepared(share=1 / 6, noise=0.0)
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_least_used_sense_moves_to_the_worst_word(noise):
+    """It starts near its new word's most used sense, with an even part of the word, a chance before it moves again; the
+    others stay."""
+    layer = prepared(share=1 / 6, noise=noise)
     layer.theta.data.copy_(torch.arange(12.0))
     layer.allocation.usage[11] = 0.6  # the sense of word 5 that is used most
-    moves = layer.allocation.reallocate(layer, 5)
-    assert moves == [(6, 0, 5)]
-    assert torch.bincount(layer.sense_word).tolist() == [1, 2, 2, 2, 2, 3]
-    torch.testing.assert_close(layer.weight[6], layer.weight[11])
-    assert layer.theta[6] == 11
-    assert layer.allocation.moves == 1
-
-
-def test_noise_and_the_rest():
-    """A moved sense starts with an even part of its new word, a chance before it moves again; the others stay."""
-    layer = prepared(share=1 / 6, noise=0.1)
     before = copy.deepcopy(layer)
-    layer.allocation.reallocate(layer, 5)
-    difference = layer.weight[6] - layer.weight[5]
-    assert 0 < difference.std() < 0.5 * layer.weight[5].std()
+    assert layer.allocation.reallocate(layer, 5) == [(6, 0, 5)]
+    assert torch.bincount(layer.sense_word).tolist() == [1, 2, 2, 2, 2, 3]
+    difference = layer.weight[6] - layer.weight[11]
+    assert (0 < difference.std() < 0.5 * layer.weight[11].std()) if noise else not difference.any()
+    assert layer.theta[6] == 11 and layer.allocation.moves == 1
     assert layer.allocation.usage[6] == pytest.approx(1 / 3) and layer.sense_word[6] == 5
     others = [sense for sense in range(12) if sense != 6]
-    assert torch.equal(layer.allocation.usage[others], before.allocation.usage[others])
-    assert torch.equal(layer.weight[others], before.weight[others])
-    assert torch.equal(layer.theta[others], before.theta[others])
-    assert torch.equal(layer.sense_word[others], before.sense_word[others])
+    for name in ("allocation.usage", "weight", "theta", "sense_word"):
+        assert torch.equal(layer.state_dict()[name][others], before.state_dict()[name][others])
 
 
 def test_minimum_and_maximum_hold():
@@ -297,7 +289,7 @@ def test_a_batch_of_infinite_loss_does_not_count():
 def test_a_first_evaluation_in_inference_mode():
     """And a layer that is made and loaded there."""
     other = make(seed=1)
-    features, target = inputs(other)
+    features, target = tokens(7, 7, 11)
     with torch.inference_mode():
         other.nll(features, target)
         layer = make()

@@ -8,6 +8,7 @@ from layer_checks import leaves
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax
 from fairseq_kernels.kernels import Kernel
+from fairseq_kernels.kernels.base import DOMAINS
 from fairseq_kernels.kernels.spec import build_kernels, refuse_unused_parameters
 
 DIM = 6  # three Gaussians of a mean and a variance fit
@@ -33,13 +34,19 @@ STARTS = {"log.gamma": 1 / 8, "pow.gamma": 1 / 8, "rbf.gamma": 1 / 8, "wav.a": 8
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_defaults(name):
-    """Those that tables and documents state, and where learning starts."""
+    """Those that tables and documents state, and where learning starts: it never leaves the domain."""
     wanted = {**DEFAULTS.get(name, {}), "scale": 1}
     fixed = build(name, "", 8)
     assert {h.name: fixed.value(h.name) for h in fixed.all_hyperparameters()} == wanted
     learned = build(name, dict(LEARNED)[name], 8)
     starts = {x: STARTS.get(f"{name}.{x}", value) for x, value in wanted.items()}
     assert {x: float(learned.value(x)) for x in wanted} == pytest.approx(starts)
+    real = [hyper for hyper in learned.all_hyperparameters() if hyper.domain != "count"]
+    assert len(list(learned.parameters())) == len(real) and set(learned.learned()) == {hyper.name for hyper in real}
+    with torch.no_grad():
+        for parameter in learned.parameters():
+            parameter -= 5.0  # as far as an optimizer may go
+    assert all(DOMAINS[hyper.domain].contains(float(learned.value(hyper.name))) for hyper in real)
 
 
 @pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
@@ -49,19 +56,6 @@ def test_value_is_the_direct_formula_s(name, params):
     weight, contexts = vectors()
     direct = reference.scores(kernel, weight, contexts)
     torch.testing.assert_close(kernel(weight, contexts), direct, rtol=1e-11, atol=1e-11)
-
-
-def test_expected_likelihood_is_the_integral():
-    """ssg against numerical integration of the product of the two densities (Eq. 9)."""
-    kernel = build("ssg", "ssg.floor=0.2", 4)
-    weight, contexts = vectors(words=3, contexts=2, dim=4, seed=7)
-    [(word_mean, word_variance)] = reference.gaussians(weight, 1, 0.2)
-    [(context_mean, context_variance)] = reference.gaussians(contexts, 1, 0.2)
-    # 20,001 points over 12 deviations: the trapezoid rule is exact to rounding for such smooth functions
-    for n, row in enumerate(kernel(weight, contexts)):
-        context = context_mean[n], float(context_variance[n])
-        wanted = [reference.log_normal_integral(word_mean[v], float(word_variance[v]), *context) for v in range(3)]
-        assert row.tolist() == pytest.approx(wanted, rel=1e-9)
 
 
 def test_gaussian_mixture_leaves_a_remainder_of_the_dimensions_unused():
@@ -96,43 +90,37 @@ def test_finite_at_coincidence_and_at_all_norms(name, params, dtype):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-def test_finite_under_autocast(name, params, dtype):
-    """The layer under autocast: finite log-probabilities, loss and gradients at all norms."""
-    layer = GeneralizedSoftmax(8, 12, kernels=name, kernel_params=params)
-    weight, contexts = extreme()
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def finite_loss(layer, weight, contexts, **options):
+    """Log-probabilities, and gradients of the loss: all finite, the results in float32."""
     with torch.no_grad():
         layer.weight.copy_(weight)
-    contexts = contexts.requires_grad_()
-    with torch.autocast("cpu", dtype=dtype):
-        log_p = layer(contexts)
-        loss = layer.nll(contexts, torch.arange(len(contexts)) % 12, label_smoothing=0.1)
+    contexts.requires_grad_()
+    log_p, loss = layer(contexts), layer.nll(contexts, torch.arange(len(contexts)) % len(weight), **options)
     assert log_p.dtype == loss.dtype == torch.float32
-    assert log_p.isfinite().all() and loss.isfinite()
-    for value in (log_p.sum(), loss):
-        gradients = torch.autograd.grad(value, [contexts, *layer.parameters()])
-        assert all(gradient.isfinite().all() for gradient in gradients)
+    found = torch.autograd.grad(loss, [contexts, *layer.parameters()])
+    assert all(tensor.isfinite().all() for tensor in (log_p, loss, *found))
+    return log_p, found
 
 
 @pytest.mark.parametrize("name,params", EVERY, ids=ids(EVERY))
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-def test_half_precision_modules(name, params, dtype):
-    """A layer of half-precision weights computes in float32: finite, and as the float32 layer of the same weights."""
+@pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
+def test_half_precision(name, params, dtype):
+    """Under autocast at all norms; and weights of half precision, with which a layer computes in float32 as the float32
+    layer of the same weights."""
+    layer, (weight, contexts) = GeneralizedSoftmax(8, 12, kernels=name, kernel_params=params), extreme()
+    with torch.autocast("cpu", dtype=dtype):
+        log_p, _ = finite_loss(layer, weight, contexts, label_smoothing=0.1)
+    gradients = torch.autograd.grad(log_p.sum(), [contexts, *layer.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
     layer = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params).to(dtype)
     # pow's p = 8 has gradients beyond float16 from norm 30 on: there no way of computing them can help
     weight, contexts = extreme(dtype, norms=(1e-4, 1e-2, 1.0))
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-    contexts = contexts.requires_grad_()
-    log_p = layer(contexts)
-    loss = layer.nll(contexts, torch.arange(len(contexts)) % 6)
-    gradients = torch.autograd.grad(loss, [contexts, *layer.parameters()])
-    assert log_p.dtype == loss.dtype == torch.float32
-    assert log_p.isfinite().all() and loss.isfinite()
+    log_p, gradients = finite_loss(layer, weight, contexts)
     assert [g.dtype for g in gradients] == [dtype, *(parameter.dtype for parameter in layer.parameters())]
     assert all(parameter.dtype == torch.float32 for parameter in layer.kernels.parameters())
-    assert all(gradient.isfinite().all() for gradient in gradients)
     full = GeneralizedSoftmax(8, 6, kernels=name, kernel_params=params)
     full.load_state_dict(layer.state_dict())
     torch.testing.assert_close(log_p, full(contexts.float()), rtol=1e-5, atol=1e-5)
@@ -189,22 +177,6 @@ def test_cosines_of_zero_vectors():
     assert not layer.weight.grad[0].any() and not features.grad[0].any() and layer.weight.grad[1].any()
 
 
-@pytest.mark.parametrize("name,params", LEARNED, ids=ids(LEARNED))
-def test_learned_hyperparameters_are_parameters(name, params):
-    """Each real one becomes one trained number within its domain; the others stay fixed."""
-    [kernel] = build_kernels(name, DIM, params)
-    real = [hyper for hyper in kernel.all_hyperparameters() if hyper.domain != "count"]
-    assert len(list(kernel.parameters())) == len(real)
-    assert set(kernel.learned()) == {hyper.name for hyper in real}
-    with torch.no_grad():
-        for parameter in kernel.parameters():
-            parameter -= 5.0  # as far as an optimizer may go
-    for hyper in real:
-        value = float(kernel.value(hyper.name))
-        assert hyper.domain == "real" or value > 0
-        assert hyper.domain != "unit" or value < 1
-
-
 def test_parameters_of_a_component():
     """They win over their kernel's; names are those of component_names; each learns values of its own."""
     params = "rbf{}.gamma=10,rbf.gamma=0.5,rbf{}.scale=3,lin.scale=2"
@@ -250,7 +222,6 @@ def test_parameters_of_a_component():
     ("lin", "rbf.gamma=0", DIM, ["rbf.gamma=0", POSITIVE]),  # checked although not used
     ("log", "log.p=2,log.p=3", DIM, ["log.p", "twice"]),
     ("log", {"log.p": 2, "log": {"p": 2}}, DIM, ["log.p", "twice"]),
-    ("999xlin,2xlog", None, DIM, ["2xlog", "1 to 1000 in all"]),
     ("pol", "pol.p=1000000", DIM, ["pol.p=1e+06", "at most 1000"]),
 ])  # fmt: skip
 def test_wrong_specs_are_named(kernels, params, embed_dim, said):

@@ -91,8 +91,9 @@ def check(layer, features, target, reduction, smoothing, weighted, ignored, z_lo
 def test_nll_is_the_plain_formula(case, reduction, smoothing, weighted, ignored, z_loss):
     layer, features, target = case
     if isinstance(layer, tuple(FAMILY.values())):
-        with pytest.raises(ValueError, match="z_loss=0.01 is not allowed"):
-            layer.nll(features, target, z_loss=0.01)
+        for name in ("label_smoothing", "z_loss"):
+            with pytest.raises(ValueError, match=f"^{name}=0.01 is not allowed: .* of every word .*layer$"):
+                layer.nll(features, target, **{name: 0.01})
         smoothing = z_loss = 0.0
     check(layer, features, target, reduction, smoothing, weighted, ignored, z_loss)
 
@@ -348,5 +349,5 @@ def test_a_step_is_a_larger_learning_rate():
     torch.testing.assert_close(5 * GeneralizedSoftmax(8, 9, start=3, step=5).weight, 3 * usual)
     with pytest.raises(ValueError, match="step=2 doesn't fit the kernel log: it is for lin, "):
         GeneralizedSoftmax(8, 9, "lin,log", step=2)
-    with pytest.raises(ValueError, match="start=0 is not allowed: give a number above 0"):
+    with pytest.raises(ValueError, match="start=0 is not allowed: it must be a number from 1e-12"):
         GeneralizedSoftmax(8, 9, start=0)

@@ -49,22 +49,6 @@ def test_products(library, tensors, gaps, monkeypatch):
     assert (grad_words[:, vectors.size(1) :] == 1).all()
 
 
-@pytest.mark.parametrize("left_turned", [False, True])
-@pytest.mark.parametrize("right", ["whole", "turned", "gaps", "turned with gaps"])
-def test_multiply_takes_any_layout(library, left_turned, right):
-    torch.manual_seed(0)
-    left = torch.randn(7, 30).T if left_turned else torch.randn(30, 7)
-    wide = torch.randn(7, 20) if "turned" not in right else torch.randn(20, 7).T
-    if "gaps" in right:
-        wide = wide[:, 3:12] if "turned" not in right else torch.randn(20, 9)[:, 1:8].T
-    close(matrix_products.multiply(left, wide), left.double() @ wide.double())
-
-
-def test_double_precision_stays(library):
-    left, right = torch.randn(3, 4).double(), torch.randn(4, 5).double()
-    assert torch.equal(matrix_products.multiply(left, right), left @ right)
-
-
 def test_blocks_cover_all_words():
     for words, rows in ((1, 1), (512, 10**6), (3 * matrix_products.SCORES, 1)):
         blocks = list(matrix_products.word_blocks(words, rows, torch.device("cpu")))

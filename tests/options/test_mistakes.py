@@ -30,22 +30,23 @@ OPTIONS = {
     "--kernels mog --kernel-params mog.components=9": ["mog", "18", "16"],
     "--kernels lin --kernel-params rbf.gamma=2": ["'rbf.gamma'", "add rbf"],
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
-    "--output-dictionary-size 9": ["--output-dictionary-size 9"],
-    "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["sharing", "16", "8"],
+    "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["--share-decoder", "(24, 16)", "(24, 8)"],
     "--output-layer tailor": ["tailor", "taylor"],
     "--arch kernel_lstm": ["kernel_lstm_"],
     "--arch lstm_lm": ["--criterion cross_entropy"],
     "--criterion log_taylor_softmax": ["--output-layer kernels", "kernel_mixture_cross_entropy"],
     f"{TAYLOR} --kernels log": ["--kernels", "--output-layer taylor"],
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
-    f"{SQUARED} --label-smoothing 0.1": ["--label-smoothing 0.1"],
-    f"{TAYLOR} --z-loss 0.1": ["--z-loss 0.1"],
+    f"{SQUARED} --label-smoothing 0.1": ["label_smoothing=0.1", "spherical"],
+    f"{TAYLOR} --z-loss 0.1": ["z_loss=0.1", "spherical"],
+    "--label-smoothing 1.0": ["label_smoothing=1.0"],
+    "--z-loss -1": ["z_loss=-1"],
     f"{TAYLOR} --output-step 2": ["--output-step"],
     "--kernels log --output-step 2": ["step=2", "log", "lin"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
     f"{KERBS} --senses 4.1x": ["98 senses", "4 each"],
     f"{KERBS} --kerbs-input prior --decoder-out-embed-dim 8": ["16 and 8"],
-    f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder-input-output-embed"],
+    f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder", "(72, 16)", "kerbs"],
     "--kernles lin": ["--kernles", "--kernels"],
     # numbers, alone and in lists, beyond their bounds
     "--seed 2147483648": ["--seed"],
@@ -57,8 +58,7 @@ OPTIONS = {
 }
 # said back as they are
 WRONG = """pi-variance-weight -1,tokens-per-sample 0,dropout 1.5,clip-norm nan,output-bias no,
-output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior,label-smoothing 1.0,
-z-loss -1"""
+output-memory-mib 0,output-init 0,kerbs-input some,kerbs-input prior"""
 OPTIONS.update({f"--{given.strip()}": [f"--{given.strip()}"] for given in WRONG.split(",")})
 AT_THE_EDGE = """--adam-betas (0,0.9999) --dropout 1 --label-smoothing 0 --lr [0] --update-freq 1,2
 --seed 2147483647 --output-memory-mib 1 --pi-variance-weight 0 --max-update 0 --output-bias --latent-projection"""
@@ -157,7 +157,7 @@ def commands(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
         name: (later(*command), said)
         for name, command, said in (
             *((f"resuming {given}", resuming(lm_data, *given.split()), said) for given, said in RESUMING.items()),
-            ("resuming: other data", resuming(other_lm_data, "--kernels", "2xlin,log"), ["24 words", "8"]),
+            ("resuming: other data", resuming(other_lm_data, "--kernels", "2xlin,log"), ["the model in", "same data"]),
             ("no data", lm_training(nowhere, next(folders)), ["nowhere", "dict.txt"]),
             ("not the data-bin", lm_training(above, next(folders)), [f"did you mean {above}/data-bin?"]),
             ("monolingual data", mt_training(lm_data, next(folders)), ["no parallel text"]),
@@ -209,6 +209,8 @@ EXPLAINED = {
     "Exception: The dataset is empty. This could": "--max-tokens", "FloatingPointError: gradients are Nan/Inf": "--lr",
     "FloatingPointError: Minimum loss scale reached (0.0001).": "lower --lr",
     "Exception: Cannot load model parameters from checkpoint a.pt; please": "the model in a.pt doesn't match",
+    "RuntimeError: Error(s): size mismatch for encoder.embed_tokens.weight: copying a param with shape torch.Size([24, "
+    "8]) from checkpoint, the shape in current model is torch.Size([23, 8]).": "encoder has 24 words, the data's dict",
     "ValueError: --share-all-embeddings requires a joined dictionary": "--share-all-embeddings requires a joined dict",
     "ValueError: senses can't move while the parameters": "senses can't move while the parameters",
 }  # fmt: skip
@@ -260,7 +262,7 @@ def test_the_module(tmp_path):
     assert Path(fairseq("kernels").out.strip()) == USER_DIR
     listed = fairseq("kernels", "--list").out
     first = [line.split()[0] for line in listed.partition("architectures")[0].splitlines()[1:]]
-    assert first == "lin log pow pol rbf ssg mog hpb wav sig abs".split()  # in the order of the paper's Table 1
+    assert first == "lin log pow pol rbf ssg mog hpb wav sig abs cap cos".split()  # in the order of the paper's Table 1
     for name in ("log.p=2", "kernel_lstm_lm_swb", "kernel_transformer_iwslt_de_en", "kernel_mixture_cross_entropy"):
         assert name in listed.split()
     assert listed.split()[-2:] == ["optimizers", "fused_adamw"]

@@ -36,7 +36,7 @@ def task(dictionary, **options):
 
 def layer(dictionary, where=None, **options):
     cfg = with_defaults(Namespace(**options), OutputLayerConfig)
-    return build_output_layer(cfg, where or task(dictionary), dictionary, 8)
+    return build_output_layer(cfg, where or task(dictionary), 8)
 
 
 def test_memory_and_epsilon(dictionary):
@@ -81,12 +81,12 @@ def test_kerbs(dictionary):
     assert plain.num_senses == 30 and not plain.positive_only and plain.theta.eq(0).all()
 
 
-@pytest.mark.parametrize("source, target", [("de", "en"), ("en", "de")])
+@pytest.mark.parametrize("source, target", [("de", "en"), ("en", "de"), (None, None)])
 def test_the_prior_is_of_the_target_in_either_direction(source, target, dictionary, tmp_path):
-    """One binarised pair serves both: its files are named after the direction of the preparation."""
-    sentences = {"de": [[4, 4, 4, 5, 2]], "en": [[8, 8, 2], [9, 2]]}
+    """One binarised pair serves both: its files are named after the direction of the preparation; or a text alone."""
+    sentences = {"de": [[4, 4, 4, 5, 2]], "en": [[8, 8, 2], [9, 2]], None: [[7, 2]]}
     for language, lines in sentences.items():
-        prefix = tmp_path / f"train.de-en.{language}"
+        prefix = tmp_path / (f"train.de-en.{language}" if language else "train")
         builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=len(dictionary))
         for line in lines:
             builder.add_item(torch.tensor(line))
@@ -100,10 +100,12 @@ def test_the_prior_is_of_the_target_in_either_direction(source, target, dictiona
     torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
 
 
-def test_without_training_data_the_prior_is_the_dictionary_s(dictionary):
+@pytest.mark.parametrize("name", ["kernels", "taylor", "spherical", "squared-error", "softmax-bound"])
+def test_without_training_data_the_prior_is_the_dictionary_s(name, dictionary):
+    """A new layer of the spherical family is the prior by default."""
     counts = torch.tensor(dictionary.count) + 1.0
-    own = layer(dictionary, output_bias="prior")
-    torch.testing.assert_close(own.bias.detach(), (counts / counts.sum()).log())
+    own = layer(dictionary, output_layer=name, output_bias="prior" if name == "kernels" else None)
+    torch.testing.assert_close(own(torch.zeros(1, 8))[0].exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
 
 
 def model(dictionary, **options):
@@ -116,27 +118,19 @@ SHARED, UNTIED = {"share_decoder_input_output_embed": True}, {"kernels": "2xlin"
 
 
 @pytest.mark.parametrize("options", [{}, SHARED, UNTIED])
-def test_start_of_the_output_matrix(dictionary, options):
-    """Times a factor; uniform in ±0.1 as fairseq's LSTM has it, unless shared with the embeddings, which are normal."""
-    started = []
-    for factor in (1.0, 4.0):
-        torch.manual_seed(0)
-        started.append(model(dictionary, output_init=factor, **options).decoder)
-    for plain, scaled in zip(*(decoder.output_projection.matrices() for decoder in started)):
-        assert torch.equal(scaled, 4 * plain)
-        assert options is SHARED or 0.09 < plain.abs().max() <= 0.1 and 0.04 < plain.std() < 0.08
-    assert (started[0].output_projection.weight is started[0].embed_tokens.weight) == (options is SHARED)
-
-
-@pytest.mark.parametrize("options", [{}, SHARED, UNTIED])
 def test_start_and_step(dictionary, options):
-    """The same layer as scale and start of 0.3 gave; embeddings that share the matrix keep their values."""
+    """The same layer as scale and start of 0.3 gave; embeddings that share the matrix keep their values. The start is
+    uniform in ±0.1 as fairseq's LSTM has it, unless shared with the embeddings, which are normal."""
     decoders = []
     start = {} if options is SHARED else {"output_start": 4.0}
     for given in ({**start, "output_step": 8.0}, {"kernel_params": "lin.scale=8", "output_init": 0.5}, {}):
         torch.manual_seed(0)
         decoders.append(model(dictionary, **given, **options).decoder)
     own, former, plain = (decoder.output_projection for decoder in decoders)
+    for matrix, half in zip(plain.matrices(), former.matrices()):
+        assert torch.equal(half, matrix / 2)
+        assert options is SHARED or 0.09 < matrix.abs().max() <= 0.1 and 0.04 < matrix.std() < 0.08
+    assert (plain.weight is decoders[2].embed_tokens.weight) == (options is SHARED)
     assert torch.equal(own.weight, (plain if options is SHARED else former).weight)
     with torch.no_grad():
         former.weight.copy_(own.weight)

@@ -1,14 +1,12 @@
-"""Every output layer through fairseq-train: it learns, the saved model has the figures that were logged, fairseq's own
-criterions have the same loss, and a new model is the prior."""
-
-from argparse import Namespace
+"""Every output layer through fairseq-train: it learns, the saved model has the figures that were logged, and fairseq's
+own criterions have the same loss."""
 
 import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq_commands import awaited, later, lm_training, mt_training
+from fairseq_commands import lm_training, mt_training, trainings
 from trained_models import batches, figures, load, padded_batch, scores
 
 from fairseq_kernels import KERNELS
@@ -38,24 +36,19 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def trainings(lm_data, mt_data, mt_joined_data, tmp_path_factory):
-    """One of each of MODELS, queued."""
-    folder, queued = tmp_path_factory.mktemp("layers"), {}
-    for name, (arch, layer, *options) in MODELS.items():
+def model_of(lm_data, mt_data, mt_joined_data, tmp_path_factory):
+    """One of each of MODELS."""
+
+    def command(folder, arch, layer, *options):
         data = lm_data
         if arch == TRANSLATION:
             data = mt_joined_data if "--share-all-embeddings" in options else mt_data
         train = mt_training if arch == TRANSLATION else lm_training
         plain = () if layer == "kernels" else ("--label-smoothing", 0)
         options = ("--output-layer", layer, *plain, *options)
-        command = train(data, folder / name, *options, arch=arch, criterion=LAYERS[layer].criterion)
-        queued[name] = folder / name, later(*command)
-    return queued
+        return train(data, folder, *options, arch=arch, criterion=LAYERS[layer].criterion)
 
-
-@pytest.fixture
-def model_of(trainings):
-    return lambda name: awaited(*trainings[name])
+    return trainings(tmp_path_factory.mktemp("layers"), command, MODELS)
 
 
 def top10_error(model, task):
@@ -133,23 +126,3 @@ def test_stock_criterions_give_the_same_loss(name, smoothing, model_of):
     assert each.shape == (batch["target"].numel(),)
     torch.testing.assert_close(each.sum(), ours, rtol=1e-5, atol=0)
     assert each.view_as(batch["target"])[batch["target"].eq(task.target_dictionary.pad())].eq(0).all()
-
-
-@pytest.mark.parametrize("layer, name", [
-    ("taylor", "taylor"), ("spherical", "taylor"), ("squared-error", "bound"), ("softmax-bound", "bound"),
-    ("spherical", "spherical translation"),
-])  # fmt: skip
-def test_a_new_model_is_the_prior(layer, name, model_of):
-    """By default its words have their shares of the training data, </s> counted, one added to each count."""
-    trained, task = load(model_of(name).folder)
-    saved = torch.load(model_of(name).last, weights_only=True)["cfg"]["model"]
-    values = {**saved, "output_layer": layer, "output_bias": None}
-    new = type(trained).build_model(Namespace(**values), task).eval()
-    pad = task.target_dictionary.pad()
-    counts = torch.ones(len(task.target_dictionary), dtype=torch.float64)
-    for batch in batches(task, "train"):
-        target = batch["target"].flatten()
-        counts += torch.bincount(target[target != pad], minlength=len(counts))
-    actual = scores(new, padded_batch(task)).double()
-    prior = (counts / counts.sum()).log()
-    torch.testing.assert_close(actual, prior.expand_as(actual), rtol=1e-4, atol=1e-4)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
-from fairseq_commands import awaited, later, lm_training, logged, mt_training, script
-from trained_models import batches, figures, load, parameters, scores
+from fairseq_commands import lm_training, logged, mt_training, script, trainings
+from trained_models import batches, decodes_step_by_step, figures, load, parameters, scores
 
 from fairseq_kernels.analysis import kerbs_senses
 
@@ -23,25 +23,20 @@ MODELS = {
 }
 
 
-def command(name, data, folder, *options):
-    arch, *own = MODELS[name]
-    train = mt_training if arch == TRANSLATION else lm_training
-    return train(data, folder, *KERBS, *own, *options, arch=arch, criterion="kerbs_cross_entropy")
-
-
 @pytest.fixture(scope="module")
-def trainings(lm_data, mt_data, tmp_path_factory):
-    """One of each of MODELS, queued."""
-    folder = tmp_path_factory.mktemp("kerbs")
-    return {
-        name: (folder / name, later(*command(name, mt_data if arch == TRANSLATION else lm_data, folder / name)))
-        for name, (arch, *_) in MODELS.items()
-    }
+def model_of(lm_data, mt_data, tmp_path_factory):
+    """One of each of MODELS."""
+
+    def command(folder, arch, *options):
+        train, data = (mt_training, mt_data) if arch == TRANSLATION else (lm_training, lm_data)
+        return train(data, folder, *KERBS, *options, arch=arch, criterion="kerbs_cross_entropy")
+
+    return trainings(tmp_path_factory.mktemp("kerbs"), command, MODELS)
 
 
 @pytest.fixture
-def model(request, trainings):
-    return request.param, awaited(*trainings[request.param])
+def model(request, model_of):
+    return request.param, model_of(request.param)
 
 
 def models(*names):
@@ -67,24 +62,14 @@ def test_training(model):
 
 
 @models("posterior", "prior")
-def test_step_by_step_is_the_whole_sequence(model):
-    """Decoding with the cached state, whose input embedding needs the last context vector."""
-    _, trained = model
-    lm, task = load(trained.folder)
-    [batch, *_] = batches(task)
-    tokens = batch["net_input"]["src_tokens"]
-    whole, state = scores(lm, batch), {}
-    with torch.no_grad():
-        steps = [
-            lm.get_normalized_probs(lm.decoder(tokens[:, : i + 1], incremental_state=state), log_probs=True)
-            for i in range(tokens.size(1))
-        ]
-    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=1e-4, atol=1e-4)
+def test_decoding_step_by_step_is_the_full_forward(model):
+    """The input embedding needs the last context vector."""
+    decodes_step_by_step(load(model[1].folder)[0])
 
 
-def test_the_posterior_embeds_by_equation_6(trainings):
+def test_the_posterior_embeds_by_equation_6(model_of):
     """sum_j p(s = <i,j> | y = i, h) w_<i,j> with the previous context vector."""
-    lm, _ = load(awaited(*trainings["posterior"]).folder)
+    lm, _ = load(model_of("posterior").folder)
     layer, context = lm.decoder.output_projection, torch.randn(5, 16)
     words = torch.tensor([4, 5, 6, 7, 8])
     probabilities = torch.softmax(layer.sense_scores(context), dim=1)

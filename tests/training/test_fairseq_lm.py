@@ -8,7 +8,7 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_commands import ALL_SENTENCES, LM_TASK, SIZES, fairseq, lm_training, logged, start
-from trained_models import load, loss_of, padded_batch, parameters
+from trained_models import decodes_step_by_step, load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels import checkpoint
@@ -77,17 +77,13 @@ def test_variance_of_the_mixture_weights(mixture_lm):
     each, _, _ = KernelMixtureCrossEntropy(task, False, 0.0, 3.0)(model, batch, reduce=False)
     torch.testing.assert_close(each.sum(), loss, rtol=1e-5, atol=0)
     features, _ = model.decoder.extract_features(batch["net_input"]["src_tokens"])
-    layer, pad = model.decoder.output_projection, task.target_dictionary.pad()
-    variance, means, tokens = 0.0, torch.zeros(3), 0
-    for h, y in zip(features.flatten(0, 1), batch["target"].flatten()):
-        if y != pad:
-            pi = torch.softmax(layer.prior_projection.T @ h, 0)
-            variance += ((pi - 1 / 3) ** 2).sum() / 3
-            means, tokens = means + pi, tokens + 1
+    counted = batch["target"].ne(task.target_dictionary.pad())
+    pi = torch.softmax(features[counted] @ model.decoder.output_projection.prior_projection, 1)
+    variance = (pi - 1 / 3).square().mean(1).sum()
     torch.testing.assert_close(loss, plain + 3 * variance, rtol=1e-5, atol=0)
     torch.testing.assert_close(log["pi_variance"], variance.detach(), rtol=1e-4, atol=0)
-    torch.testing.assert_close(torch.stack([log[f"pi_{n}"] for n in ("lin1", "lin2", "log")]), means.detach())
-    assert tokens == log["ntokens"]
+    torch.testing.assert_close(torch.stack([log[f"pi_{n}"] for n in ("lin1", "lin2", "log")]), pi.sum(0).detach())
+    assert counted.sum() == log["ntokens"]
 
 
 def test_stock_lstm_that_shares_its_embeddings(stock_lm):
@@ -125,20 +121,7 @@ def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path
 
 @pytest.mark.parametrize("model", ["mixture_lm", "transformer_lm"])
 def test_decoding_step_by_step_is_the_full_forward(model, request):
-    """With incremental state, a token at a time and reordered as beam search does: the scores of whole sequences."""
-    model, _ = load(request.getfixturevalue(model).folder)
-    torch.manual_seed(0)
-    tokens = torch.randint(4, 24, (3, 7))
-    order = torch.tensor([2, 0, 0])
-    with torch.no_grad():
-        state, steps = {}, []
-        for end in range(1, 8):
-            if end == 4:
-                model.decoder.reorder_incremental_state_scripting(state, order)
-                tokens, steps = tokens[order], [step[order] for step in steps]
-            steps.append(model.decoder(tokens[:, :end], incremental_state=state)[0][:, -1])
-        full, _ = model.decoder(tokens)
-    torch.testing.assert_close(torch.stack(steps, 1), full, rtol=1e-5, atol=1e-5)
+    decodes_step_by_step(load(request.getfixturevalue(model).folder)[0])
 
 
 def test_retained_dropout_is_between_the_layers_too(mixture_lm):
