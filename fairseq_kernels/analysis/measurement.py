@@ -18,15 +18,18 @@ import torch
 USED = ("fairseq_kernels", "configs", "scripts", "data-prep", "examples", ":!configs/searched.yaml")
 
 
-def measured(build: Callable[[], Callable[[], None]], steps: int, threads: Optional[int], device: str) -> Dict:
+def measured(
+    build: Callable[[], Callable[[], None]], steps: int, threads: Optional[int], device: str, imports=()
+) -> Dict:
     """Runs ``build()()`` once to warm up and ``steps`` times in a new process, alone. On CPU it needs Linux.
+    Processes share the modules ``imports``.
 
     Returns:
         ``seconds`` of each step, and ``mebibytes``: the peak of the process' resident set (on CUDA, of torch's
-        allocations) over its level just before the steps.
+        allocations) over its level just before the steps. Attributes of the step come on top, or in their place.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "fairseq_kernels"])
+    context.set_forkserver_preload(["torch", "fairseq_kernels", *imports])
     with ProcessPoolExecutor(1, context) as process:
         return process.submit(_measure, build, steps, threads, device).result()
 
@@ -53,7 +56,7 @@ def _measure(build, steps, threads, device):
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
     peak = resident("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated()
-    return {"seconds": seconds, "mebibytes": (peak - level) / 2**20}
+    return {"seconds": seconds, "mebibytes": (peak - level) / 2**20, **vars(step)}
 
 
 def resident(field: str) -> int:
@@ -83,7 +86,7 @@ def commit() -> Optional[str]:
 def provenance(threads: Optional[int] = None) -> Dict:
     """Commit, day, versions and machine, for a result's record."""
     versions = {"python": platform.python_version()}
-    for package in ("torch", "fairseq-fixed", "ve-fairseq", "numpy"):
+    for package in ("torch", "fairseq-fixed", "ve-fairseq", "numpy", "liger-kernel", "cut-cross-entropy"):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     machine = {

@@ -31,13 +31,6 @@ def run(tmp_path, command, *options):
     return record
 
 
-def test_limit(tmp_path):
-    """A mixture's step against its products."""
-    rows = run(tmp_path, "limit", "--only", "lin", "lin,mog", "--tokens", 500, "--words", 300, "--dim", 8)["rows"]
-    assert [(row["group"], row["name"]) for row in rows] == list(product(["lin", "lin,mog"], ["products", "layer"]))
-    assert rows[3]["ratio"] == pytest.approx(rows[3]["seconds"] / rows[2]["seconds"], abs=1e-4)
-
-
 def test_layer(tmp_path):
     """A row each with its steps, and the ratio to the first one."""
     names = ["lin", "stock", "2xlin untied", "taylor", "taylor factored", "spherical autograd", "mos 2"]
@@ -69,19 +62,29 @@ def test_published_records_are_of_today_s_commands(monkeypatch):
 def test_what_layers_are_compared_with_computes_the_same():
     benchmark = runpy.run_path(str(USER_DIR.parent / "scripts" / "benchmark.py"))
     features, target, seen = torch.randn(9, 8), torch.randint(30, (9,)), []
-    mos, (contexts, weights, output) = benchmark["mixture_of_softmaxes"](3, 30, 8)
+    mos = benchmark["MixtureOfSoftmaxes"](3, 30, 8)
     mixture = GeneralizedSoftmax(8, 30, "3xlin", bias=False)
-    for own, other in zip(mixture.parameters(), (output.weight, contexts.weight.view(3, 8, 8).mT, weights.weight.T)):
+    others = mos.output.weight, mos.contexts.weight.view(3, 8, 8).mT, mos.weights.weight.T
+    for own, other in zip(mixture.parameters(), others):
         own.data.copy_(other)
-    torch.testing.assert_close(mos(features, target), mixture.nll(features, target))
+    torch.testing.assert_close(mos.nll(features, target), mixture.nll(features, target))
     steps = benchmark["layer_step"].__globals__["ON_A_PROJECTION"]
-    for name, loss in [*steps.items()]:
+    for name, loss in [(name, loss) for name, loss in steps.items() if name not in benchmark["NEED_TRITON"]]:
         steps[name] = lambda layer, features, target, loss=loss: seen.append(features) or loss(layer, features, target)
         benchmark["layer_step"](name, 9, 30, 8, "cpu")()
         assert (seen[-1].shape, seen[-1].dtype, seen[-1].requires_grad) == ((9, 8), torch.float32, True)
         layer = LAYERS.get(name.removesuffix(" autograd"), LAYERS["kernels"]).layer(8, 30, bias=False)
         layer.weight = (projection := benchmark["projection"](30, 8)).weight
         torch.testing.assert_close(loss(projection, features, target), layer.nll(features, target))
+
+
+def test_gpu(tmp_path):
+    """All rows but those that need Triton; their gradients are float64's, as far as the precision goes."""
+    rows = run(tmp_path, "gpu", "--rehearse", "--steps", 2)["rows"]
+    assert len(rows) == 2 * 10 + 3 + 6
+    for row in rows:
+        assert row.get("seconds", 0) > 0 or "LinearCrossEntropyOptions" in row["error"], row
+        assert row.get("gradient_error", 0) < (0.02 if "bfloat16" in row["group"] else 1e-5), row
 
 
 def test_training_and_scoring(tmp_path):

@@ -4,6 +4,8 @@ Skipped but for TEST_GPU=0 bash scripts/test.sh tests/numerics/test_gpu.py
 """
 
 import contextlib
+import copy
+import functools
 import itertools
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from layer_checks import FAMILY, LAYERS, gradients, inputs, randomised
 
 from fairseq_kernels import GeneralizedSoftmax
+from fairseq_kernels.fused import mixture_nll
 from fairseq_kernels.kernels import PAPER_KERNELS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU, or TEST_GPU isn't set")
@@ -54,22 +57,33 @@ def results(layer, features, target, smoothing, autocast):
     return outputs
 
 
-@pytest.mark.parametrize("name,precision,smoothing", CASES)
-def test_as_on_the_cpu(name, precision, smoothing):
-    """In several chunks of unlike size."""
-    torch._dynamo.reset()  # a function is compiled for eight kinds of input at most
+@functools.cache
+def on_the_cpu(name, smoothing):
+    """A layer, features and targets of numbers that all precisions have, and their results in float64."""
     torch.manual_seed(0)
-    dtype, autocast_dtype, allowed = PRECISIONS[precision]
-    layer = randomised(EVERY[name](32, 1001)).to(dtype).double()
-    layer.memory_budget = 300 * layer.work_space().numbers * 4
+    layer = randomised(EVERY[name](32, 1001)).half().double()
+    layer.memory_budget = 300 * layer.work_space().numbers * 4  # several chunks of unlike size
     features, target = inputs(layer, 700)
-    features = features.detach().to(dtype).double().requires_grad_()
-    expected = results(layer, features, target, smoothing, contextlib.nullcontext())
-    layer.to("cuda", dtype)
-    features = features.detach().to(layer.weight).requires_grad_()
+    features = features.detach().half().double().requires_grad_()
+    expected = results(copy.deepcopy(layer), features, target, smoothing, contextlib.nullcontext())
+    return layer, features.detach(), target, {of: value.detach() for of, value in expected.items()}
+
+
+@pytest.mark.parametrize("name,precision,smoothing", CASES)
+def test_as_on_the_cpu(name, precision, smoothing, monkeypatch, caplog):
+    """Without ``torch.compile`` and with it. All cases share what is compiled, once a kind of input."""
+    dtype, autocast_dtype, allowed = PRECISIONS[precision]
+    layer, features, target, expected = on_the_cpu(name, smoothing)
+    layer = copy.deepcopy(layer).to("cuda", dtype)
+    features = features.to(layer.weight).requires_grad_()
     autocast = torch.autocast("cuda", autocast_dtype, enabled=autocast_dtype is not None)
-    actual = results(layer, features, target.cuda(), smoothing, autocast)
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        error = (actual[name].cpu().double() - value.double()).norm() / value.double().norm().clamp(min=1e-30)
-        assert error < allowed, f"{name}: {error:.1e}"
+    monkeypatch.setattr(torch._dynamo.config, "cache_size_limit", 100)  # kinds of input; the default is eight
+    compiled = mixture_nll.mixture_losses
+    for function in compiled.__wrapped__, compiled:
+        monkeypatch.setattr(mixture_nll, "mixture_losses", function)
+        actual = results(layer, features, target.cuda(), smoothing, autocast)
+        assert actual.keys() == expected.keys()
+        for of, value in expected.items():
+            error = (actual[of].cpu().double() - value.double()).norm() / value.double().norm().clamp(min=1e-30)
+            assert error < allowed, f"{of}, {'compiled' if function is compiled else 'eager'}: {error:.1e}"
+    assert "without torch.compile" not in caplog.text
