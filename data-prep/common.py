@@ -1,12 +1,12 @@
-"""Shared by the preparations: errors of one line, text, a folder that is whole or absent, binarising."""
+"""Shared by the preparations: text, a folder that is whole or absent, binarising."""
 
 import gzip
 import hashlib
 import io
 import json
-import logging
 import os
 import sys
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,25 +19,13 @@ RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq giv
 BAR = {"delay": 3, "mininterval": 0.1 if sys.stderr.isatty() else 10}  # options of all tqdm bars, in seconds
 
 
-def argument_parser(program, description, output):
+def argument_parser(description, output):
     """A parser with ``--out``, whose help ends with what that receives and what text may look like."""
-    parser = CommandParser(prog=program, description=description, epilog=f"--out receives {output}, data-bin/ and "
-                           "prepare.json. The same command again finds them. Text is UTF-8, a sentence a line; files "
-                           "that end in .gz are unpacked. The words <s>, <pad> and </s>, which fairseq reserves, are "
-                           "refused.")
+    parser = CommandParser(description=description, epilog=f"--out receives {output}, data-bin/ and prepare.json. The "
+                           "same command again finds them. Text is UTF-8, a sentence a line; files that end in .gz "
+                           "are unpacked. The words <s>, <pad> and </s>, which fairseq reserves, are refused.")
     parser.add_argument("--out", required=True, metavar="DIR", help="output directory")
     return parser
-
-
-def run(main, program):
-    """Call ``main()`` as ``program``: wrong input (ValueError), failing files and Ctrl-C end it with one line."""
-    logging.disable(logging.INFO)  # fairseq's notes on what it loads
-    try:
-        main()
-    except (ValueError, OSError, EOFError) as error:
-        sys.exit(f"{program}: error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(f"{program}: interrupted: no output was kept")
 
 
 def read_lines(path):
@@ -47,11 +35,7 @@ def read_lines(path):
 
 
 def decoded_lines(file, name):
-    """The lines of a binary file object; ``name`` is what errors call it.
-
-    Raises:
-        ValueError: it isn't UTF-8.
-    """
+    """The lines of a binary file object; ``name`` is what errors call it."""
     try:
         for line in io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n"):
             yield line.rstrip("\r\n")
@@ -60,11 +44,7 @@ def decoded_lines(file, name):
 
 
 def words(line, place):
-    """The words of a line, as fairseq sees them: what white space separates.
-
-    Raises:
-        ValueError: one of them is reserved.
-    """
+    """The words of a line, as fairseq sees them: what white space separates."""
     split = line.split()
     for word in RESERVED.intersection(split):
         raise ValueError(f"{place}: has the word {word}, which fairseq reserves: leave it out or spell it otherwise")
@@ -84,9 +64,6 @@ def prepare_folder(out, options, sources, make):
     Args:
         options: JSON-able; all that the folder depends on besides its sources.
         sources: the files that are read.
-
-    Raises:
-        ValueError: ``out`` has something else in it.
     """
     out = Path(out)
     digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
@@ -108,19 +85,25 @@ def prepare_folder(out, options, sources, make):
 
 
 def binarise(folder, *options):
-    """Make ``folder/data-bin`` of the texts in ``folder`` by fairseq-preprocess."""
+    """Make ``folder/data-bin`` of the texts in ``folder`` by fairseq-preprocess.
+
+    Returns:
+        Of each text, ``SPLIT`` or ``SPLIT.LANGUAGE``: its lines, tokens (words and line ends) and unknown words.
+    """
     from fairseq import options as fairseq_options
+    from fairseq.data import Dictionary
     from fairseq_cli import preprocess
 
-    command = [str(option) for option in (*options, "--destdir", folder / "data-bin")]
-    preprocess.main(fairseq_options.get_preprocessing_parser().parse_args(command))
-    (folder / "data-bin" / "preprocess.log").unlink()
-
-
-def counts(folder, name, dictionary):
-    """Lines, tokens (words and line ends) and unknown words of the binarised text ``folder/data-bin/NAME``."""
     from fairseq_kernels.word_counts import word_counts
 
-    occurrences = word_counts(folder / "data-bin" / name, dictionary)
-    return {"lines": int(occurrences[dictionary.eos()]), "tokens": int(occurrences.sum()),
-            "unknown": int(occurrences[dictionary.unk()])}
+    made, counts = folder / "data-bin", {}
+    command = [str(option) for option in (*options, "--destdir", made)]
+    preprocess.main(fairseq_options.get_preprocessing_parser().parse_args(command))
+    (made / "preprocess.log").unlink()
+    for split, path in product(SPLITS, sorted(made.glob("dict*.txt"))):
+        dictionary, language = Dictionary.load(str(path)), path.stem.removeprefix("dict")
+        [index] = made.glob(f"{split}*{language}.idx")
+        occurrences = word_counts(index.with_suffix(""), dictionary)
+        counts[f"{split}{language}"] = {"lines": int(occurrences[dictionary.eos()]), "tokens": int(occurrences.sum()),
+                                        "unknown": int(occurrences[dictionary.unk()])}
+    return counts

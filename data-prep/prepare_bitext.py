@@ -13,7 +13,7 @@ import common
 import moses
 import sentencepiece
 import subword_nmt.learn_bpe
-from common import BAR, SPLITS, counts, read_lines, run, words, write_lines
+from common import BAR, SPLITS, read_lines, words, write_lines
 from sacremoses import MosesDetokenizer
 from subword_nmt.apply_bpe import BPE
 from tqdm import tqdm
@@ -64,9 +64,6 @@ def tokenised(lines, args):
     Args:
         lines: ``{(split, language): lines}``, as tokens and references are. Without valid, every 23rd cleaned training
             pair is for validation.
-
-    Raises:
-        ValueError: the two sides of a split don't pair up, or are empty.
     """
     for split in sorted({split for split, _ in lines}):
         first, second = (len(lines[split, language]) for language in languages(args))
@@ -147,9 +144,9 @@ def segmenter(bpe, code):
     return BPE(io.StringIO(code.decode())).process_line
 
 
-def argument_parser(program, description):
+def argument_parser(description):
     """The options that all preparations of parallel text share; a recipe adds where its corpus comes from."""
-    parser = common.argument_parser(program, description, OUTPUT)
+    parser = common.argument_parser(description, OUTPUT)
     add = parser.add_argument
     add("--bpe", choices=list(LEARNERS), default="subword-nmt",
         help="subword method, joint for both languages (default: %(default)s)")
@@ -179,9 +176,6 @@ def prepare(args, inputs, read):
         args: parsed options of ``argument_parser``, with ``source_lang`` and ``target_lang``.
         inputs: files that the corpus is read from.
         read: function without arguments, called only where its result is needed: ``lines`` as ``tokenised`` takes them.
-
-    Returns:
-        ``{split: pairs}``.
     """
     def make(folder):
         tokens, references, dropped = tokenised(read(), args)
@@ -196,7 +190,6 @@ def prepare(args, inputs, read):
         print(f"{name:12}{row['lines']:12,} lines{subwords:14,} subwords{row['unknown']:8,} unknown")
     print(f"dropped by cleaning: {result['dropped']:,} training pairs")
     print(f"ready: {Path(args.out) / 'data-bin'}")
-    return {split: result["splits"][f"{split}.{args.source_lang}"]["lines"] for split in SPLITS}
 
 
 def write_text(folder, args, tokens, references):
@@ -215,22 +208,16 @@ def write_text(folder, args, tokens, references):
 
 def write_data_bin(folder, args):
     """Write ``data-bin``; returns the counts of each text."""
-    from fairseq.data import Dictionary
-
     pair = args.source_lang, args.target_lang
     texts = [f"--{split}pref={folder / split}" for split in SPLITS]
     given = {"--srcdict": args.dict_source, "--tgtdict": args.dict_target}
     given = [f"{option}={path}" for option, path in given.items() if path]
     joined = ["--joined-dictionary"] if args.joined_dictionary else []
-    common.binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
-    dictionaries = {language: Dictionary.load(str(folder / "data-bin" / f"dict.{language}.txt"))
-                    for language in sorted(pair)}
-    return {f"{split}.{language}": counts(folder, f"{split}.{'-'.join(pair)}.{language}", dictionary)
-            for split in SPLITS for language, dictionary in dictionaries.items()}
+    return common.binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
 
 
 def main():
-    parser = argument_parser("prepare-bitext.sh", "Any parallel text to BPE and fairseq's binary data.")
+    parser = argument_parser("Any parallel text to BPE and fairseq's binary data.")
     add = parser.add_argument
     for side in ("source", "target"):
         add(f"--{side}-lang", required=True, metavar="LANG", help="as de or en, the end of the files' names")
@@ -244,11 +231,4 @@ def main():
         f"tokens of the other (always dropped: empty sides and those above {LONGEST_SENTENCE} tokens)")
     add("--code", type=Path, metavar="FILE", help="given merges, not learned from the training text")
     args = parser.parse_args()
-    if args.code and args.bpe == "subword-nmt" and not args.code.read_bytes().startswith(b"#version:"):
-        raise ValueError(f"--code {args.code}: no merges: the first line of such a file is '#version: 0.2'. Give "
-                         "the file named code that another preparation wrote")
     prepare_files(args, {split: getattr(args, split) for split in SPLITS})
-
-
-if __name__ == "__main__":
-    run(main, "prepare-bitext.sh")

@@ -8,16 +8,9 @@ the training text are left out, as Miao et al. (2019, section 4) do.
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import read_lines, run
+from common import read_lines
 
-PROGRAM = "prepare-dailydialog.sh"
 FILES = {"train": "train", "valid": "validation", "test": "test"}
-
-
-def file_of(folder, name):
-    """The file of a split in the authors' archive, or in a folder of three files."""
-    archived = folder / name / f"dialogues_{name}.txt"
-    return archived if archived.is_file() else folder / f"dailydialog.{name}.txt"
 
 
 def dialogues(path):
@@ -39,14 +32,11 @@ def pairs(paths):
 
 
 def main():
-    parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
+    parser = bitext.argument_parser(__doc__.split("\n\n")[0])
     parser.add_argument("--data", required=True, type=Path, metavar="DIR",
                         help="the unpacked archive, or a folder with dailydialog.{train,validation,test}.txt")
     parser.set_defaults(source_lang="post", target_lang="reply", tokenized=True, joined_dictionary=True)
     args = parser.parse_args()
-    paths = {split: file_of(args.data, name) for split, name in FILES.items()}
+    form = "{0}/dialogues_{0}.txt" if (args.data / "train").is_dir() else "dailydialog.{}.txt"
+    paths = {split: args.data / form.format(name) for split, name in FILES.items()}
     bitext.prepare(args, paths.values(), lambda: pairs(paths))
-
-
-if __name__ == "__main__":
-    run(main, PROGRAM)

@@ -9,14 +9,12 @@ sentences were translated one by one, so an unequal length is no sign of a wrong
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import run
 
-PROGRAM = "prepare-multi30k.sh"
 FILES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
 
 def main():
-    parser = bitext.argument_parser(PROGRAM, __doc__.split("\n\n")[0])
+    parser = bitext.argument_parser(__doc__.split("\n\n")[0])
     parser.add_argument("--data", required=True, type=Path, metavar="DIR",
                         help="checkout of multi30k/dataset, or a folder with its files "
                         "{train,val,test_2016_flickr}.{de,en}[.gz]")
@@ -24,7 +22,3 @@ def main():
     checkout = args.data / "data" / "task1" / "raw"
     folder = checkout if checkout.is_dir() else args.data
     bitext.prepare_files(args, {split: folder / name for split, name in FILES.items()})
-
-
-if __name__ == "__main__":
-    run(main, PROGRAM)

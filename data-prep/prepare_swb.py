@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common import BAR, SPLITS, read_lines, run
+from common import BAR, SPLITS, read_lines
 from prepare_text import argument_parser, prepare
 from tqdm import tqdm
 
@@ -120,7 +120,7 @@ COMMON_RULES = (
 )
 
 # One spelling for each sound, that of Switchboard-1. "mhm" is Fisher's um-hum, "hum-um" and "uh-uh" mean no.
-HESITATIONS = {
+SPELLINGS = {
     "uh": "uhh uhhh er",
     "um": "umm ummm uhm erm",
     "hm": "hmm hmmm mm mmm",
@@ -128,8 +128,9 @@ HESITATIONS = {
     "uh-huh": "uhhuh uh-hu",
     "um-hum": "mhm mhmm mmhm mm-hm mm-hmm um-hm um-hmm umhum uh-hum",
     "huh-uh": "uh-uh hum-um",
+    "okay": "ok o-k",
+    "t v": "tv",
 }
-OTHER_SPELLINGS = {"okay": "ok o-k", "t v": "tv"}
 
 RULES = {
     "swb1": SWB1_RULES,
@@ -139,17 +140,7 @@ RULES = {
     "swda": SWDA_RULES,
     "text": FISHER_RULES,
 }
-COMPILED = {
-    source: [(re.compile(rule.pattern, re.IGNORECASE), rule.replacement) for rule in rules]
-    for source, rules in RULES.items()
-}
-COMPILED_COMMON = [(re.compile(rule.pattern), rule.replacement) for rule in COMMON_RULES]
-SPELLING = {
-    variant: standard
-    for table in (HESITATIONS, OTHER_SPELLINGS)
-    for standard, variants in table.items()
-    for variant in variants.split()
-}
+SPELLING = {variant: standard for standard, variants in SPELLINGS.items() for variant in variants.split()}
 
 # In these sources capitals within lower case are said letter by letter, except for some words.
 CAPITALS_ARE_LETTERS = ("swb1", "hub5")
@@ -170,21 +161,17 @@ def spell_out(text):
 
 
 def normalise(text, source):
-    """An utterance as transcribed to its normalised words, separated by single spaces; empty for non-speech.
-
-    Args:
-        text: the words and marks, without time stamps or speaker.
-        source: a key of ``RULES``.
-    """
+    """An utterance as transcribed, without time stamps or speaker, to its normalised words, separated by single spaces;
+    empty for non-speech."""
     if not PLAIN.fullmatch(text):
         text = unicodedata.normalize("NFC", text)  # a letter and its accent as one
-        for pattern, replacement in COMPILED[source]:
-            text = pattern.sub(replacement, text)
+        for rule in RULES[source]:
+            text = re.sub(rule.pattern, rule.replacement, text, flags=re.IGNORECASE)
         if source in CAPITALS_ARE_LETTERS:
             text = spell_out(text)
         text = text.lower()
-        for pattern, replacement in COMPILED_COMMON:
-            text = pattern.sub(replacement, text)
+        for rule in COMMON_RULES:
+            text = re.sub(rule.pattern, rule.replacement, text)
     return " ".join([SPELLING.get(word, word) for word in text.split()])
 
 
@@ -242,11 +229,7 @@ HUB5_NAMES = r"((?:en|sw)_?\d+.*)\.txt"
 
 
 def files_below(directory, pattern):
-    """Sorted files below ``directory``, links followed, whose names match ``pattern``.
-
-    Raises:
-        OSError: a folder can't be read.
-    """
+    """Sorted files below ``directory``, links followed, whose names match ``pattern``."""
     def fail(error):
         raise error
 
@@ -328,8 +311,8 @@ def hold_out(transcripts, sizes):
 
 
 def main():
-    parser = argument_parser("prepare-swb.sh", "Switchboard, Fisher and Hub5 transcripts to normalised text and "
-                             "fairseq's binary data.", vocab_size=30000, min_count=2)
+    parser = argument_parser("Switchboard, Fisher and Hub5 transcripts to normalised text and fairseq's binary data.",
+                             vocab_size=30000, min_count=2)
     group = parser.add_argument_group("text (--swda or --swb1, the same conversations; --fisher with either)")
     for option, text in (
         ("--swda", "Switchboard Dialogue Act corpus: a checkout of NathanDuran/Switchboard-Corpus, in its splits"),
@@ -355,7 +338,3 @@ def main():
 
     options = [transcript._asdict() for transcript in transcripts], RULES, COMMON_RULES, SPELLING, args.skip_bad_lines
     prepare(args, [transcript.path for transcript in transcripts], options, normalised)
-
-
-if __name__ == "__main__":
-    run(main, "prepare-swb.sh")

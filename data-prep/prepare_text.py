@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from pathlib import Path
 
 import common
-from common import BAR, SPLITS, counts, read_lines, run, words, write_lines
+from common import BAR, SPLITS, read_lines, words, write_lines
 from tqdm import tqdm
 
 from fairseq_kernels.errors import positive_int
@@ -18,9 +18,9 @@ OUTPUT = ("train.txt, valid.txt, test.txt, dict.txt, SPLIT.parts where the conve
           "number of lines of each)")
 
 
-def argument_parser(program, description, vocab_size=None, min_count=1):
+def argument_parser(description, vocab_size=None, min_count=1):
     """The options that all preparations of text share; a recipe adds where its text comes from."""
-    parser = common.argument_parser(program, description, OUTPUT)
+    parser = common.argument_parser(description, OUTPUT)
     parser.add_argument("--vocab-size", type=positive_int, default=vocab_size, metavar="N",
                         help="words in the vocabulary at most; the others become <unk> (default: "
                         f"{vocab_size or 'all words'})")
@@ -82,12 +82,11 @@ def write_data_bin(folder, size, min_count):
 
     texts = [f"--{split}pref={folder / split}.txt" for split in SPLITS]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
-    common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
+    splits = common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
-    dictionary = Dictionary.load(str(folder / "dict.txt"))
-    perplexities = unigram_perplexities(folder / "data-bin")
-    splits = {split: {**counts(folder, split, dictionary), "perplexity": perplexities[split]} for split in SPLITS}
-    return {"splits": splits, "vocabulary": len(dictionary) - dictionary.nspecial}
+    for split, perplexity in unigram_perplexities(folder / "data-bin").items():
+        splits[split]["perplexity"] = perplexity
+    return {"splits": splits, "vocabulary": len(list(read_lines(folder / "dict.txt")))}
 
 
 def report(result):
@@ -133,14 +132,10 @@ def add_lower(parser):
     parser.add_argument("--lower", action="store_true", help="make the text lower case")
 
 
-def prepare_corpus(program, description, name, known):
-    """Prepare a corpus as it is distributed, a file a split, and compare its counts with what is known of it.
-
-    Args:
-        name: of its files, with {} for the split; ``{}.txt`` serves as well.
-        known: ``{edition: ({split: tokens with line ends}, vocabulary with <unk> and </s>)}``.
-    """
-    parser = argument_parser(program, description)
+def prepare_corpus(description, name, known):
+    """Prepare a corpus as it is distributed, in files of that name with a split for ``{}``, or ``{}.txt``; and compare
+    its counts with ``known``: ``{edition: ({split: tokens with line ends}, vocabulary with <unk> and </s>)}``."""
+    parser = argument_parser(description)
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with "
                         + ", ".join(f"{name.format(split)} or {split}.txt" for split in SPLITS))
     add_lower(parser)
@@ -158,7 +153,7 @@ def prepare_corpus(program, description, name, known):
 
 
 def main():
-    parser = argument_parser("prepare-text.sh", "Any text, as it is, to fairseq's binary data for language models.")
+    parser = argument_parser("Any text, as it is, to fairseq's binary data for language models.")
     for split in SPLITS:
         parser.add_argument(f"--{split}", required=True, type=Path, metavar="FILE",
                             help=f"{split} text; blank lines stay, as line ends alone; where FILE has a neighbour with "
@@ -166,7 +161,3 @@ def main():
     add_lower(parser)
     args = parser.parse_args()
     prepare_files(args, {split: getattr(args, split) for split in SPLITS})
-
-
-if __name__ == "__main__":
-    run(main, "prepare-text.sh")

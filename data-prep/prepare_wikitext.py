@@ -1,6 +1,5 @@
 """WikiText-2 or WikiText-103 (Merity et al. 2016), words with <unk> as distributed, for language models."""
 
-from common import run
 from prepare_text import prepare_corpus
 
 HELD_OUT = {"valid": 217_646, "test": 245_569}
@@ -11,8 +10,4 @@ KNOWN = {
 
 
 def main():
-    prepare_corpus("prepare-wikitext.sh", __doc__, "wiki.{}.tokens", KNOWN)
-
-
-if __name__ == "__main__":
-    run(main, "prepare-wikitext.sh")
+    prepare_corpus(__doc__, "wiki.{}.tokens", KNOWN)

@@ -1,6 +1,5 @@
-"""Real English text that every CPython carries: the language reference's topics behind ``help()``.
-
-    python python_topics.py DIR     writes DIR/{train,valid,test}.txt, a sentence a line
+"""Real English text that every CPython carries: the language reference's topics behind ``help()``, in
+``DIR/{train,valid,test}.txt``, a sentence a line.
 
 About 45,000 words with Python 3.11; every 20th paragraph is for validation, the one after it for test. The text differs
 a little from one version of Python to the next, and so do numbers measured on it.
@@ -24,7 +23,8 @@ def sentences(paragraph):
     return [part for part in re.split(r"(?<=[.?!:;])\s+", paragraph) if re.search("[A-Za-z]", part)]
 
 
-def main(directory):
+def main():
+    directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     texts = {split: [] for split in ("train", "valid", "test")}
     for number, paragraph in enumerate(paragraphs()):
@@ -32,7 +32,3 @@ def main(directory):
         texts[split] += sentences(re.sub(r'["*`_/]+', " ", paragraph))
     for split, lines in texts.items():
         (directory / f"{split}.txt").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

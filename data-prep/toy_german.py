@@ -1,7 +1,5 @@
 """A small generated German-English corpus, for a first translation model: the best possible perplexity is known.
 
-    python toy_german.py DIR
-
 A sentence is one choice from each of six lists, drawn by weight:
 
     er malt den alten koffer .                      he paints the old suitcase .
@@ -22,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 import prepare_bitext as bitext
-from common import prepare_folder, run, write_lines
+from common import prepare_folder, write_lines
 
 PAIR = Namespace(source_lang="de", target_lang="en", joined_dictionary=False, dict_source=None, dict_target=None)
 SIZES = {"train": 12000, "valid": 500, "test": 500}  # sentence pairs
@@ -144,8 +142,7 @@ def perplexities(splits):
     for (source, _), probability in joint.items():
         german_only[source] += probability
 
-    def perplexity(weights):
-        """The perplexity of sentence pairs, ``{pair: weight}``."""
+    def perplexity(weights):  # of sentence pairs, {pair: weight}
         nats = sum(weight * math.log(german_only[pair[0]] / joint[pair]) for pair, weight in weights.items())
         return math.exp(nats / sum(weight * (len(pair[1].split()) + 1) for pair, weight in weights.items()))
 
@@ -171,7 +168,3 @@ def main():
     print("best possible perplexity of an English token, given the German sentence: "
           + ", ".join(f"{value:.4f} ({name})" for name, value in figures.items()))
     print(f"ready: {out / 'data-bin'}")
-
-
-if __name__ == "__main__":
-    run(main, "toy_german.py")

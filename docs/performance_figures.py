@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from fairseq_kernels.analysis.plotting import file_pyplot
+from fairseq_kernels.analysis.curves import file_pyplot
 
 ROOT = Path(__file__).parents[1]
 KINDS = {"this package": r"(\d*)x?lin", "Mixture of Softmaxes with autograd": r"mos (\d+)"}

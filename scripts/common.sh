@@ -1,4 +1,5 @@
-# Sourced by the other scripts: where things are, and how errors look.
+# Sourced by the other scripts: where things are, how errors look, and what --help says.
+set -euo pipefail
 ROOT=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 die() { printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
@@ -23,14 +24,9 @@ print(*(name for name in sys.argv[1:] if not find_spec(name)))' "$@" 2>/dev/null
 # usage: the script's head without its comment marks.
 usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' <"$0"; }
 
-# help_asked ARGUMENTS...: the script's head, and its end, where --help is among them or nothing is given.
-help_asked() {
-    local word
-    [ $# -gt 0 ] || { usage; exit 2; }
-    for word in "$@"; do
-        case $word in -h | --help) usage; exit 0 ;; --) return ;; esac
-    done
-}
+for word in "$@"; do
+    case $word in -h | --help) usage; exit 0 ;; --) break ;; esac
+done
 
 # module NAME ARGUMENTS...: becomes python -m fairseq_kernels.NAME.
 module() {

@@ -12,7 +12,6 @@
 # Translation: two BLEU scores of one decoding by fairseq-generate, fairseq's tokenised BLEU4, comparable with the paper's,
 # and detokenised sacreBLEU, which ignores case, as its signature says (case:lc): IWSLT'14 and Multi30k are prepared in
 # lower case. The decoding goes to CHECKPOINT.SUBSET.gen, fairseq's log to .log.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "${@:2}"
+[ $# -gt 1 ] || { usage; exit 2; }
 module experiments.cli evaluate "$@"

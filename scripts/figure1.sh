@@ -5,7 +5,5 @@
 #                           [--max-distance 4] [--out FILE]
 #
 # The plot is checkpoints/results/figure1.svg, or FILE: results/figure1.svg is that of the defaults.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
 module analysis.kernel_graphs "$@"

@@ -5,14 +5,7 @@
 #   bash scripts/grid_search.sh data/swb --kernel log [--searched FILE] [-- --max-update 700 --total-num-update 700]
 #
 # FILE gets the best point: searched.yaml in --save-dir by default, configs/searched.yaml with --publish.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "$@"
-words=() kernel='' before=''
-for word in "$@"; do
-    if [ "$before" = --kernel ]; then kernel=$word
-    elif [ "$word" != --kernel ]; then words+=("$word"); fi
-    before=$word
-done
-[ -n "$kernel" ] || die "--kernel is missing: give a kernel that has a file configs/tables/search_KERNEL.yaml"
-exec bash "$ROOT/scripts/table.sh" "search_$kernel" "${words[@]}"
+[ $# -gt 0 ] || { usage; exit 2; }
+[[ " $* " =~ " --kernel "([^ ]+) ]] || die "--kernel is missing: give one that has configs/tables/search_KERNEL.yaml"
+exec bash "$ROOT/scripts/table.sh" "search_${BASH_REMATCH[1]}" "$@"

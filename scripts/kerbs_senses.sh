@@ -8,7 +8,6 @@
 #   --number N        how many of them for each number of senses; default: 8
 #   --neighbours N    how many nearest words of each sense; default: 4
 #   --out FOLDER      receives senses.json
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "$@"
+[ $# -gt 0 ] || { usage; exit 2; }
 module analysis.kerbs_senses "$@"

@@ -6,9 +6,7 @@
 #   bash scripts/quickstart.sh [FOLDER]       default FOLDER: quickstart, in the clone
 #
 # Interrupted and started again, it continues.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) usage; exit 0 ;; esac
 mkdir -p "${1:-$ROOT/quickstart}"
 out=$(cd "${1:-$ROOT/quickstart}" && pwd)
 bash "$ROOT/scripts/setup.sh"

@@ -10,8 +10,6 @@
 #   --publish         of this repository's results/
 #   --figure FILE     the first page's plot, as SVG
 #   --into FILE       a Markdown file: puts each TABLE between its lines <!-- TABLE --> and <!-- /TABLE -->
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-case " $* " in *" --help "* | *" -h "*) usage; exit 0 ;; esac
 find_python fairseq torch jinja2 pandas
 module experiments.report "$@"

@@ -13,14 +13,9 @@
 # fairseq. Elsewhere pip compiles it for minutes, which needs a C++ compiler and Python's headers.
 #
 # A second call installs nothing. After an interruption, call again.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
-case "${1:-}" in
-    "") ;;
-    -h | --help) usage; exit 0 ;;
-    *) die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)" ;;
-esac
+[ $# = 0 ] || die "unknown argument '$1'; setup.sh takes none: set PYTHON and TORCH instead (--help explains)"
 if [ -n "${PYTHON_BIN:-}" ]; then
     find_python fairseq torch
     echo "setup.sh: PYTHON_BIN=$PY is used as it is"
@@ -33,9 +28,7 @@ if [ -z "${PYTHON:-}" ] && [ -x "$PY" ]; then PYTHON=$PY; fi
 PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch}
 version=$(minor_version "$PYTHON") || die "PYTHON=$PYTHON doesn't run; name Python 3.10 to 3.13, as in PYTHON=python3.12"
-case $version in 3.10 | 3.11 | 3.12 | 3.13) ;; *)
-    die "$PYTHON is Python $version; 3.10 to 3.13 are supported: name another, as in PYTHON=python3.12" ;;
-esac
+[[ $version =~ ^3\.1[0-3]$ ]] || die "$PYTHON is Python $version; name Python 3.10 to 3.13, as in PYTHON=python3.12"
 
 stamp=$ROOT/.venv/.fairseq_kernels-setup  # written when all is installed: what .venv was made from
 made_from="$version $TORCH $(cat setup.py constraints.txt | cksum)"

@@ -22,10 +22,9 @@
 #
 # A finished row isn't run again, an interrupted one goes on from its newest whole checkpoint, a failing one stops no
 # other: the same command again does what is left.
-set -euo pipefail
-source "$(dirname "$0")/common.sh"
-table=$ROOT/configs/tables/${1:-}.yaml
+table=$(dirname "$0")/../configs/tables/${1:-}.yaml
 case " $* " in *" --help "* | *" -h "*) [ ! -f "$table" ] || { sed 's/^# //; /^rows:/,$d' "$table"; echo; } ;; esac
-help_asked "$@"
+source "$(dirname "$0")/common.sh"
+[ $# -gt 0 ] || { usage; exit 2; }
 find_python fairseq torch snakemake
 module experiments.cli table "$@"

@@ -23,7 +23,6 @@
 # On a GPU add --amp for translation. All other options go to fairseq-train, after those of the profile, and win
 # over them. Another --lr-scheduler drops the profile's scheduler settings: give its warm-up, too. Another --arch, such as
 # kernel_transformer_lm or kernel_transformer_small, has its own sizes.
-set -euo pipefail
 source "$(dirname "$0")/common.sh"
-help_asked "${@:2}"
+[ $# -gt 1 ] || { usage; exit 2; }
 module experiments.cli train "$@"

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import redirect_stderr
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -10,18 +11,9 @@ import pytest
 DATA_PREP = Path(__file__).resolve().parents[1] / "data-prep"
 sys.path.insert(0, str(DATA_PREP))
 
-import common  # noqa: E402, F401
-import moses  # noqa: E402, F401
-import prepare_bitext as bitext  # noqa: E402, F401
-import prepare_dailydialog as dailydialog  # noqa: E402, F401
-import prepare_iwslt14 as iwslt14  # noqa: E402, F401
-import prepare_multi30k as multi30k  # noqa: E402, F401
-import prepare_ptb as ptb  # noqa: E402, F401
-import prepare_swb as swb  # noqa: E402, F401
-import prepare_text as text  # noqa: E402, F401
-import prepare_wikitext as wikitext  # noqa: E402, F401
-import python_topics as topics  # noqa: E402, F401
-import toy_german as toy  # noqa: E402, F401
+common, moses, topics, toy = map(import_module, ("common", "moses", "python_topics", "toy_german"))
+RECIPES = "text", "ptb", "wikitext", "swb", "bitext", "dailydialog", "iwslt14", "multi30k"
+text, ptb, wikitext, swb, bitext, dailydialog, iwslt14, multi30k = map(import_module, map("prepare_{}".format, RECIPES))
 
 
 def call(monkeypatch, module, *arguments):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 
+import psutil
 from forked_python import forked_python
 
 from fairseq_kernels.experiments.tables import ROOT
@@ -30,6 +31,12 @@ def call(*arguments, **variables):
 def start(*arguments):
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command(*arguments), env=environment(), **how)
+
+
+def processes(folder):
+    """All in whose command a folder stands."""
+    running = psutil.process_iter(["cmdline"])
+    return [process for process in running if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
 def wait_until(condition, process):

@@ -29,16 +29,8 @@ def sentence_counts(generated: Path) -> List[List[int]]:
 
 
 def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float, str]:
-    """Score and signature, case-insensitive.
-
-    Args:
-        generated: what fairseq-generate wrote.
-        reference: raw text, a sentence a line.
-        language: of the reference, for the detokeniser and sacreBLEU's tokeniser.
-
-    Raises:
-        ValueError: the numbers of sentences differ.
-    """
+    """Score and signature, case-insensitive, against raw text, a sentence a line; both are cut into words by the rules
+    of its ``language``."""
     from sacremoses import MosesDetokenizer
 
     detokenise = MosesDetokenizer(lang=language).detokenize

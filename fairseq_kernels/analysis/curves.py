@@ -1,24 +1,53 @@
-"""Learning curves and mixture weights of several runs in one picture.
+"""fairseq-train's log (``--log-format simple``) as curves; those of several runs in one picture.
 
 python -m fairseq_kernels.analysis.curves OUT.png NAME=DIR/train.log ... [--baseline unigram=275]
 """
 
+import math
+import re
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, List, Tuple
 
 from ..errors import CommandParser
-from .plotting import file_pyplot
-from .training_log import read_curves
+
+NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"  # a cut-off exponent doesn't match
+KINDS = re.compile(r" \| INFO \| (train_inner|train|valid) \| (.*)")
+
+
+def read_curves(path: Path, kind: str) -> Dict[str, Dict[int, float]]:
+    """``curves[statistic][update]``, in the order of updates, of one kind of lines: ``train_inner``, ``train`` or
+    ``valid``.
+
+    A resumed or restarted training goes back to an earlier update. Later updates logged before that are dropped.
+    """
+    records: List[Tuple[str, Dict[str, float]]] = []
+    for line_kind, line in KINDS.findall(Path(path).read_text(errors="replace")):
+        values = {name: float(value) for name, value in re.findall(rf"(\w+)[ =]{NUMBER}(?=[ ,|]|$)", line)}
+        if math.isfinite(values.get("num_updates", math.nan)):
+            while records and records[-1][1]["num_updates"] > values["num_updates"]:
+                records.pop()
+            records.append((line_kind, values))
+    curves: Dict[str, Dict[int, float]] = {}
+    for values in (values for line_kind, values in records if line_kind == kind):
+        for name, value in values.items():
+            curves.setdefault(name, {})[int(values["num_updates"])] = value
+    return curves
+
+
+def file_pyplot():
+    """matplotlib's ``pyplot`` for pictures that go to files, without a screen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # letters as text: half the size, and they can be searched
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def plot(logs: Dict[str, Path], out: Path, baselines: Dict[str, float]) -> None:
-    """Writes ``out`` (PNG): validation perplexity by update, and each mixture's mean weights in training.
-
-    Args:
-        logs: fairseq-train's log of each run.
-        out: the picture.
-        baselines: perplexities to mark with a line, by name.
-    """
+    """Writes ``out`` (PNG): validation perplexity by update beside ``baselines``, and each mixture's mean weights in
+    training, from the log of each run."""
     pyplot = file_pyplot()
     weights = {}
     for name, path in logs.items():

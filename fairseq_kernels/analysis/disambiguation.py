@@ -157,11 +157,7 @@ def disagreements(reading: Reading, asked: Questions, pair: Dict[str, Answers], 
 
 @torch.no_grad()
 def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Dict]], Dict[str, str]]:
-    """Compares language models with the first of them, the baseline, which has the kernel lin alone.
-
-    Args:
-        data: data-bin folder.
-        checkpoints: by the models' names.
+    """Compares language models, ``checkpoints`` by name, with the first, the baseline, which has the kernel lin alone.
 
     Returns:
         Metrics by model, as a record has them: ``cluster_accuracy`` and mean ``cluster_log_likelihood`` (nats), and of
@@ -171,9 +167,7 @@ def compare(data: Path, checkpoints: Dict[str, Path]) -> Tuple[Dict[str, List[Di
     baseline = next(iter(checkpoints))
     first = read(checkpoints[baseline], data)
     if not isinstance(first.layer, GeneralizedSoftmax) or first.layer.component_names() != ["lin"]:
-        raise mistake(
-            f"{checkpoints[baseline]} is no model with --kernels lin; the clusters come from the word vectors of one"
-        )
+        raise mistake(f"{checkpoints[baseline]} is no model with --kernels lin, whose word vectors make the clusters")
     candidates = frequent_words(first.dictionary, VOCABULARY)
     groups = clusters(first.layer.weight, candidates, SIZE, max(1, len(candidates) // (2 * SIZE)))
     asked = questions(first, groups)

@@ -26,11 +26,8 @@ def senses(checkpoint: Path, data: Path) -> Tuple[pandas.DataFrame, Tensor]:
     """A data frame with one row for each sense, and the senses' vectors, scaled to length 1, by the frame's index.
 
     The columns are ``word``, the word's ``rank`` by frequency in training (from 1; 0: fairseq's own symbols), ``theta``
-    and ``usage``, the share of the word that the sense has. The most used senses come first.
-
-    Args:
-        checkpoint: of a model trained with ``--output-layer kerbs``.
-        data: the data-bin folder that it was trained on, for the words.
+    and ``usage``, the share of the word that the sense has. The most used senses come first. The words are those of
+    the data-bin folder ``data``.
     """
     state = model_state(checkpoint)
     layer = {key[len(PREFIX) :]: value for key, value in state.items() if key.startswith(PREFIX)}
@@ -50,11 +47,7 @@ def senses(checkpoint: Path, data: Path) -> Tuple[pandas.DataFrame, Tensor]:
 
 
 def dictionary(checkpoint: Path, data: Path, number: int) -> Dictionary:
-    """The ``number`` words of a model's decoder, from the data-bin folder of its training.
-
-    Raises:
-        SystemExit: one line: the folder's dictionary is of another training.
-    """
+    """The ``number`` words of a model's decoder, from the data-bin folder of its training."""
     path = data / "dict.txt"
     if not path.is_file() and any(data.glob("dict.*.txt")):  # of translation
         language = task_settings(load(checkpoint)).get("target_lang")

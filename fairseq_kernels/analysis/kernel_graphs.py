@@ -11,7 +11,7 @@ from ..errors import CommandParser, one_line_errors
 from ..kernels import KERNELS, Kernel
 from ..kernels.distance import DistanceKernel
 from ..kernels.spec import build_kernels, parse_kernels
-from .plotting import file_pyplot
+from .curves import file_pyplot
 
 DISTANCE_KERNELS = [name for name, kernel in KERNELS.items() if issubclass(kernel, DistanceKernel)]
 POINTS = 100
@@ -33,11 +33,7 @@ def graph(kernel: Kernel, distance: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def plot(kernels: str, kernel_params: str, max_distance: float, path: Path) -> None:
-    """Values on the left, gradients on the right, at distances up to ``max_distance``.
-
-    Raises:
-        ValueError: an unknown kernel or hyper-parameter, or a kernel that isn't a function of the distance alone.
-    """
+    """Values on the left, gradients on the right, at distances up to ``max_distance``."""
     names = parse_kernels(kernels)
     for name in set(names) - set(DISTANCE_KERNELS):
         raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")

@@ -65,13 +65,6 @@ def resident(field: str) -> int:
     return 1024 * int(kibibytes)
 
 
-def processor() -> str:
-    """The CPU's name where Linux tells it, else its kind."""
-    told = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", told.read_text()) if told.exists() else []
-    return names[0] if names else platform.machine()
-
-
 def commit() -> Optional[str]:
     """The repository's commit, with "+" after it if files that results come from have changed since."""
     where = {"cwd": Path(__file__).parents[2], "stderr": subprocess.DEVNULL, "text": True}
@@ -89,8 +82,10 @@ def provenance(threads: Optional[int] = None) -> Dict:
     for package in ("torch", "fairseq-fixed", "ve-fairseq", "numpy", "liger-kernel", "cut-cross-entropy"):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    told = Path("/proc/cpuinfo")  # Linux has the CPU's name there
+    names = re.findall(r"model name\s*: (.*)", told.read_text()) if told.exists() else []
     machine = {
-        "processor": processor(),
+        "processor": names[0] if names else platform.machine(),
         "threads": threads or torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": f"{platform.system()} {platform.machine()}",

@@ -31,11 +31,7 @@ class Reading(NamedTuple):
 @torch.no_grad()
 def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     """Reads a split of a data-bin folder, in blocks of 35 words, or of the model's own length if that is less, as
-    ``evaluate_lm.sh`` does; on a GPU where there is one.
-
-    Raises:
-        SystemExit: one line: a model without one of our output layers.
-    """
+    ``evaluate_lm.sh`` does; on a GPU where there is one."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     overrides = {"data": str(data), "sample_break_mode": "none"}
     [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)

@@ -28,13 +28,7 @@ def simlex(data: Path, checkpoint: Path, pairs: pandas.DataFrame) -> Dict:
     many these are (``covered``), and of how many (``pairs``).
 
     The paper only says "word embeddings", whose size it gives (250) beside the hidden layers' (809 to 1427): those
-    before the hidden layers, so the input's.
-
-    Args:
-        data: the data-bin folder of the model's training, for the words.
-
-    Raises:
-        SystemExit: one line: no checkpoint, or the data are of another training.
+    before the hidden layers, so the input's. The words are those of the data-bin folder ``data``.
     """
     vectors = model_state(checkpoint)["decoder.embed_tokens.weight"].double()
     indices = dictionary(checkpoint, data, len(vectors)).indices

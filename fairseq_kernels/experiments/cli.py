@@ -21,7 +21,7 @@ from typing import List, Sequence
 from filelock import FileLock, Timeout
 from omegaconf.errors import OmegaConfBaseException
 
-from ..analysis.training_log import read_curves
+from ..analysis.curves import read_curves
 from ..errors import CommandParser, explanation
 from ..logs import log_as_fairseq
 from ..whole_files import write_json
@@ -63,6 +63,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--simlex", type=Path)
     parser.add_argument("--user-dir", default=USER_DIR)
     parser.add_argument("--workflow-profile", type=Path)
+    if argv[0].startswith("search_"):
+        parser.add_argument("--kernel")  # of grid_search.sh, for which it is the table
     end = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[1:end])
     args.rows, args.extra = " ".join(args.rows).split(), settings_of(argv[end + 1 :])
@@ -78,12 +80,7 @@ def trainings_at_a_time(args: argparse.Namespace) -> int:
 
 
 def planned(table: Table, args: argparse.Namespace) -> List[Run]:
-    """The rows on each corpus with each seed; the unigram once.
-
-    Raises:
-        ValueError: the data lack something, or nothing can be run.
-        SystemExit: one line: fairseq-train refuses the options after ``--``.
-    """
+    """The rows on each corpus with each seed; the unigram once. Wrong data and options are told here already."""
     runs = []
     for corpus in map(Corpus.at, args.data):
         for row in table.chosen(args.rows):
@@ -101,13 +98,12 @@ def planned(table: Table, args: argparse.Namespace) -> List[Run]:
     if not runs:
         raise ValueError("none of the rows can be run, as the lines above say")
     if left := [run for run in runs if not run.is_done()]:
-        from .commands import check_options, import_user_dir  # seconds, which a finished table needn't wait
+        from .commands import check_options  # seconds, which a finished table needn't wait
 
-        import_user_dir(args.user_dir)
         for corpus in dict.fromkeys(run.corpus for run in left):
             corpus.check()
         for run in [run for run in left if not run.unigram][-1:]:  # a mistyped option, before any training
-            check_options(["DATA", *run.arguments()])
+            check_options(["DATA", "--user-dir", args.user_dir, *run.arguments()])
     return runs
 
 
@@ -132,8 +128,7 @@ def started(runs: Sequence[Run], args: argparse.Namespace) -> subprocess.Popen:
 
 def end(process: subprocess.Popen) -> None:
     """Ends a process and all that it has started. Snakemake, interrupted, cancels a cluster's jobs."""
-    # a second signal would leave this half done
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *ENDING)}
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))  # a second one would leave this half done
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -141,21 +136,19 @@ def end(process: subprocess.Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
 
 
 def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List[Run]:
     """Has Snakemake run what isn't done, tells of progress, and puts what is done into the results; returns what has
     failed."""
     left = [run for run in runs if not run.is_done()]
-    progress = {}
+    logs = {run.folder: run.folder / "train.log" for run in left}
+    progress = {run.folder: follow(logs[run.folder], settings_of(run.arguments()), f"{run.label}: ") for run in left}
     for run in left:
-        progress[run.folder] = follow(run.folder / "train.log", settings_of(run.arguments()), f"{run.label}: ")
-        next(progress[run.folder])  # from the log's end on
         (run.folder / "failed").unlink(missing_ok=True)
     process = started(left, args) if left else None
-    left, ended = list(runs), process is None
+    left = list(runs)
     try:
         for tick in itertools.count():
             ended = process is None or process.poll() is not None
@@ -221,9 +214,8 @@ def train_command(kind: str, *words: str) -> None:
     there = args.data.exists() or not args.dry_run  # a command is shown before its data are prepared
     corpus = Corpus.at(args.data) if there else Corpus(args.data, args.data / "data-bin", kind)
     corpus = dataclasses.replace(corpus, kind=kind)  # what other data lack fairseq says
-    from .commands import check_options, import_user_dir
+    from .commands import check_options
 
-    import_user_dir(args.user_dir)
     profile = args.profile or default_profile()
     arguments = training(corpus, profile, settings_of(options), args.save_dir, args.user_dir)
     check_options(arguments)
@@ -243,13 +235,11 @@ def evaluate_command(kind: str, *words: str) -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("checkpoint")  # several are an ensemble
     parser.add_argument("--gen-subset", default="test")
-    parser.add_argument("--user-dir", default=USER_DIR)
     args, options = parser.parse_known_args(words)
     split, place = args.gen_subset, Path(f"{args.checkpoint.rpartition(':')[2]}.{args.gen_subset}")
     corpus = Corpus.at(args.data)
-    from .commands import EVALUATIONS, import_user_dir
+    from .commands import EVALUATIONS
 
-    import_user_dir(args.user_dir)
     (first, *others), _ = EVALUATIONS[kind](corpus, args.checkpoint, split, place, options)
     if kind == "lm":
         print(f"{split} perplexity {first['value']:.1f} ({first['tokens']:,} words with line ends) (log: {place}.log)")

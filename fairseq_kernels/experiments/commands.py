@@ -48,12 +48,9 @@ def import_user_dir(folder: object) -> None:
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Has fairseq-train read its arguments.
-
-    Raises:
-        SystemExit: one line: it refuses them.
-    """
-    options.parse_args_and_arch(options.get_training_parser(), list(arguments))
+    """Has fairseq-train read its arguments, and import the ``--user-dir`` among them; it ends the program by a line."""
+    sys.argv = ["fairseq-train", *arguments]
+    options.parse_args_and_arch(options.get_training_parser())
 
 
 def die_with(parent: int) -> None:
@@ -98,11 +95,7 @@ def call(command: Callable[..., Any], parser: ArgumentParser, arguments: List[st
 
 def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
     """Perplexity of a language model by fairseq-eval-lm, ``</s>`` and ``<unk>`` counted, in blocks of as many words as
-    in the model's training; and tokens and nats of each line. The output goes to ``PLACE.log``.
-
-    Raises:
-        Failed: words were left out.
-    """
+    in the model's training; and tokens and nats of each line. The output goes to ``PLACE.log``."""
     length = task_settings(load(Path(checkpoint))).get("tokens_per_sample") or 35
     arguments = [
         *(str(corpus.binarised), "--task", "language_modeling", "--path", checkpoint, "--gen-subset", split),
@@ -135,8 +128,7 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
 def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Sequence[str] = ()) -> Figures:
     """BLEU of one decoding with beam 5 by a translation model, or by an ensemble separated by ``:``. It is fairseq's
     tokenised BLEU4, comparable with the papers', detokenised sacreBLEU with its signature, and tokenised BLEU-1 and -2;
-    and the BLEU counts of each sentence. The decoding goes to ``PLACE.gen``.
-    """
+    and the BLEU counts of each sentence. The decoding goes to ``PLACE.gen``."""
     reference, generated = corpus.reference(split), Path(f"{place}.gen")
     text = corpus.folder / f"{split}.{corpus.target}"
     words = text.read_text(encoding="utf-8", errors="replace").split("\n") if text.is_file() else []
@@ -146,10 +138,8 @@ def bleu(corpus: Corpus, checkpoints: str, split: str, place: Path, further: Seq
         *("--gen-subset", split, f"--remove-bpe={'sentencepiece' if pieces else 'subword_nmt'}", "--beam", "5"),
         *("--max-tokens", "8000", *SHARED, *device(), *further),
     ]
-
-    parser, log = options.get_generation_parser(), Path(f"{place}.log")
     with open(generated, "w", encoding="utf-8") as output:
-        scorer = call(generate._main, parser, arguments, log, output)
+        scorer = call(generate._main, options.get_generation_parser(), arguments, Path(f"{place}.log"), output)
     score, signature = sacrebleu_of(generated, reference, corpus.target)
     return [
         {"split": split, "metric": "bleu", "value": round(scorer.score(), 2)},

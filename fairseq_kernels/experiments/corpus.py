@@ -13,25 +13,15 @@ BLOCK = 50  # lines that stand for a conversation where conversations aren't kno
 
 @dataclass(frozen=True)
 class Corpus:
-    """A binarised corpus.
+    """A binarised corpus."""
 
-    Args:
-        folder: as the user named it.
-        binarised: its data-bin.
-        kind: ``lm`` (one language) or ``mt`` (two).
-    """
-
-    folder: Path
-    binarised: Path
-    kind: str
+    folder: Path  # as the user named it
+    binarised: Path  # its data-bin
+    kind: str  # "lm" (one language) or "mt" (two)
 
     @classmethod
     def at(cls, folder: Path) -> "Corpus":
-        """The corpus of a data-prep script's folder, or of its data-bin.
-
-        Raises:
-            ValueError: no dictionary there.
-        """
+        """The corpus of a data-prep script's folder, or of its data-bin."""
         folder = folder.parent if folder.name == "data-bin" else folder
         binarised = folder / "data-bin" if (folder / "data-bin").is_dir() else folder
         dictionaries = sorted(binarised.glob("dict*.txt"))
@@ -40,12 +30,7 @@ class Corpus:
         return cls(folder, binarised, "lm" if dictionaries[0].name == "dict.txt" else "mt")
 
     def check(self) -> None:
-        """Opens all that a row of a table is trained and evaluated with.
-
-        Raises:
-            ValueError: a file isn't there.
-            SystemExit: one line: a file is damaged.
-        """
+        """Opens all that a row of a table is trained and evaluated with: a missing or damaged file is an error."""
         from fairseq.data import Dictionary
 
         from ..patches.data import check
@@ -67,11 +52,7 @@ class Corpus:
         return data_utils.infer_language_pair(str(self.binarised))[1]
 
     def reference(self, split: str) -> Path:
-        """The translations of a split as raw text.
-
-        Raises:
-            ValueError: there are none.
-        """
+        """The translations of a split as raw text."""
         path = self.folder / f"{split}.ref.{self.target}"
         if not path.is_file():
             raise ValueError(f"no reference {path}; prepare the corpus with a {split} set")

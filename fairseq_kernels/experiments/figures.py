@@ -5,7 +5,7 @@ import io
 import numpy
 import pandas
 
-from ..analysis.plotting import file_pyplot
+from ..analysis.curves import file_pyplot
 from .results import paper_figures
 from .tables import load_table
 
@@ -16,11 +16,8 @@ STYLE = {"svg.hashsalt": "", "axes.spines.top": False, "axes.spines.right": Fals
 
 def gains(compared: pandas.DataFrame) -> str:
     """Gains over lin of LSTMs of 2 × 256 on corpora named ``talk``, or ``talk-5M``, by words of training text, with
-    intervals, and those of the paper's mixtures as diamonds; "" where fewer than two amounts were tried.
-
-    Args:
-        compared: differences of all tables.
-    """
+    intervals, and those of the paper's mixtures as diamonds; "" where fewer than two amounts were tried. ``compared``
+    has the differences of all tables."""
     rows = compared[(compared.metric == "ppl") & (compared.split == "test") & (compared.base == "lin")]
     words = rows.corpus.str.extract(r"^talk-?(?:([\d.]+)M)?$")[0].astype(float)
     rows = rows.assign(words=words.where(rows.corpus != "talk", ALL_TALK))

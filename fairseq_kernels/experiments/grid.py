@@ -43,11 +43,7 @@ def load_searched(path: Path) -> Dict[str, Dict]:
 
 
 def row_options(row: Row, corpus: Corpus, profile: str, searched: Path) -> Settings:
-    """The options of a row on a corpus under a profile.
-
-    Raises:
-        LookupError: it isn't for these; the message says why.
-    """
+    """The options of a row on a corpus under a profile; a LookupError says why it isn't for these."""
     if row.kind not in ("", corpus.kind):
         raise LookupError(f"it is only for {dict(lm='language models', mt='translation')[row.kind]}")
     if row.profile_options and profile not in row.profile_options:

@@ -1,10 +1,9 @@
 """``scripts/quickstart.sh``: two texts, the models of ``configs/tables/quickstart.yaml``, what they have learned."""
 
+import importlib
 import json
-import logging
 import os
 import re
-import runpy
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -25,16 +24,10 @@ Next: text of your own (data-prep/prepare-text.sh --help), one model (scripts/tr
 
 
 def prepare(*calls: List[str]) -> None:
-    """Runs scripts of ``data-prep/`` one after the other."""
+    """Modules of ``data-prep/``, one after the other, with their arguments."""
     sys.path.insert(0, str(ROOT / "data-prep"))
     for sys.argv in calls:
-        runpy.run_path(str(ROOT / "data-prep" / sys.argv[0]), run_name="__main__")
-    logging.disable(logging.NOTSET)
-
-
-def execute(run: Run) -> None:
-    run.folder.mkdir(parents=True, exist_ok=True)
-    run.execute()
+        importlib.import_module(sys.argv[0]).main()
 
 
 def main(folder: str) -> None:
@@ -43,17 +36,17 @@ def main(folder: str) -> None:
 
     out, cores = Path(folder), len(os.sched_getaffinity(0))
     texts = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/raw/{split}.txt")]
-    english = ["python_topics.py", f"{out}/raw"], ["prepare_swb.py", "--out", f"{out}/lm", *texts]
+    english = ["python_topics", f"{out}/raw"], ["prepare_swb", "--out", f"{out}/lm", *texts]
     pool = ProcessPoolExecutor(cores, get_context("fork"), die_with, (os.getpid(),))  # no with: it would wait for all
     print("quickstart.sh: prepares text of Python's manual, and German and English; 20 seconds", flush=True)
-    for prepared in [pool.submit(prepare, *english), pool.submit(prepare, ["toy_german.py", f"{out}/mt"])]:
+    for prepared in [pool.submit(prepare, *english), pool.submit(prepare, ["toy_german", f"{out}/mt"])]:
         prepared.result()
     corpora = {kind: Corpus.at(out / kind) for kind in ("lm", "mt")}
     rows = load_table("quickstart").rows
     runs = [Run(corpora[row.kind], row.name, "cpu", 1, row.settings(), out / "runs") for row in rows]
     left = [run for run in runs if not run.is_done()]
     print(f"quickstart.sh: {len(left)} small models, {min(cores, 5)} at a time; on two cores 3 minutes", flush=True)
-    list(pool.map(execute, reversed(left)))  # what takes longest first
+    list(pool.map(Run.execute, reversed(left)))  # what takes longest first
     pool.shutdown()
     show(out, runs)
 

@@ -82,11 +82,7 @@ def at(rows: pandas.DataFrame, **values: str) -> pandas.DataFrame:
 
 
 def load_results(folder: Path) -> Results:
-    """The tables that have been run, with the spread of seeds over the trainings of all of them.
-
-    Raises:
-        ValueError: none has been run, or a result is no number.
-    """
+    """The tables that have been run, with the spread of seeds over the trainings of all of them."""
     records = {name: read_records(folder / f"{name}.json") for name in tables.names()}
     for table, record in ((table, record) for table, every in records.items() for record in every):
         for figure in record["metrics"]:
@@ -269,11 +265,7 @@ def measures(title: str, table: tables.Table, here: pandas.DataFrame) -> Part:
 
 
 def verdicts(folder: Path, results: Results) -> List[Chapter]:
-    """The claims of ``verdicts.yaml``, written by hand, and our figures for each; none if the folder has no such file.
-
-    Raises:
-        ValueError: a claim rests on a row without figures.
-    """
+    """The claims of ``verdicts.yaml``, written by hand, with our figures; none if the folder has no such file."""
     path = folder / "verdicts.yaml"
     if not path.is_file():
         return []

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, TextIO, Tuple
 
-from ..analysis.training_log import read_curves
+from ..analysis.curves import read_curves
 from ..errors import PREFIX, explanation
 from ..logs import log_as_fairseq
 from ..whole_files import write_json, write_text
@@ -42,29 +42,17 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A training, and where its files are.
-
-    Args:
-        corpus: the data.
-        row: the name in a table.
-        profile: a name in ``configs/lm`` or ``configs/mt``.
-        seed: of fairseq-train.
-        options: the row's, and those after ``--``.
-        root: the folder of all runs.
-        user_dir: the package with the kernels.
-        unigram: no training: the words' frequencies.
-        measures: what is measured of the trained model, ``top10_error``, or ``simlex:FILE``.
-    """
+    """A training, and where its files are."""
 
     corpus: Corpus
-    row: str
-    profile: str
-    seed: int
-    options: Settings
-    root: Path
-    user_dir: str = USER_DIR
-    unigram: bool = False
-    measures: Sequence[str] = ()
+    row: str  # the name in a table
+    profile: str  # a name in configs/lm or configs/mt
+    seed: int  # of fairseq-train
+    options: Settings  # the row's, and those after --
+    root: Path  # the folder of all runs
+    user_dir: str = USER_DIR  # the package with the kernels
+    unigram: bool = False  # no training: the words' frequencies
+    measures: Sequence[str] = ()  # of the trained model: top10_error, or simlex:FILE
 
     @property
     def label(self) -> str:
@@ -114,11 +102,11 @@ class Run:
         return bool(known) and known.issuperset(measure.partition(":")[0] for measure in self.measures)
 
     def execute(self, quiet: bool = False) -> None:
-        """Trains, or goes on training, evaluates and measures what the record lacks; ``quiet``: without progress.
+        """Trains, or goes on training, evaluates and measures what the record lacks; ``quiet``: without progress."""
+        from .commands import import_user_dir
 
-        Raises:
-            Failed: the training did.
-        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        import_user_dir(self.user_dir)
         record = self.record() or self.made(quiet)
         known = {figure["metric"] for figure in record["metrics"]}
         for name, _, path in (measure.partition(":") for measure in self.measures):
@@ -218,11 +206,7 @@ def training(corpus: Corpus, profile: str, settings: Settings, folder: Path, use
 
 def train(arguments: List[str], folder: Path, label: str = "", quiet: bool = False) -> None:
     """Runs fairseq-train, or continues it, in a forked process, as imports take seconds. A finished training stays as
-    it is, another process' is waited for. Lines for the screen begin with ``label``; ``quiet`` leaves out progress.
-
-    Raises:
-        Failed: it ended with an error, or diverged.
-    """
+    it is, another process' is waited for. Lines for the screen begin with ``label``; ``quiet`` leaves out progress."""
     from . import commands
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -289,15 +273,11 @@ def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iter
 
 
 def main() -> None:
-    from .commands import import_user_dir
-
     log_as_fairseq(logging.WARNING)
     values = json.loads(sys.argv[1])
     places = {"corpus": Corpus.at(Path(values["corpus"]["folder"])), "root": Path(values["root"])}
     run = Run(**{**values, **places})
-    run.folder.mkdir(parents=True, exist_ok=True)
     try:
-        import_user_dir(run.user_dir)
         run.execute(quiet=True)
     except (Exception, SystemExit) as error:  # the table's command, maybe on another machine, says it
         why = explanation(error) or str(error).removeprefix(PREFIX)

@@ -39,11 +39,8 @@ def residual(values: pandas.DataFrame, *factors: str) -> Tuple[float, int]:
 
 
 def spread(values: pandas.DataFrame) -> Spread:
-    """The deviation pooled over replicated configurations.
-
-    Args:
-        values: a line a training, with ``configuration``, ``block`` (seed and size) and ``value``.
-    """
+    """The deviation pooled over replicated configurations, from a line a training, with ``configuration``, ``block``
+    (seed and size) and ``value``."""
     values = values[numpy.isfinite(values.value)]
     values = values[values.groupby("configuration").block.transform("nunique") > 1]
     if not len(values):
@@ -73,11 +70,7 @@ def draws(parts: int) -> numpy.ndarray:
 
 
 def resampled(runs: Sequence, text: Text) -> numpy.ndarray:
-    """A row's mean over its seeds, of each sample of the text, (SAMPLES,).
-
-    Args:
-        runs: of each seed the text's parts.
-    """
+    """A row's mean over its seeds, whose ``runs`` are the text's parts, of each sample of the text, (SAMPLES,)."""
     counts_of, figure = text
     counts = [counts_of(numpy.asarray(parts, float)) for parts in runs]
     return numpy.mean([figure(draws(len(each)) @ each) for each in counts], axis=0)
@@ -128,12 +121,8 @@ def comparison(row: pandas.DataFrame, base: pandas.DataFrame, spread: Spread, te
 
 
 def equivalence(rows: pandas.DataFrame, margin: float) -> pandas.Series:
-    """p of two one-sided t tests that the difference is beyond ``margin``, in either direction: small where rows are as
-    good as the one they are compared with.
-
-    Args:
-        rows: as :func:`compare` has them.
-    """
+    """p of two one-sided t tests that the difference is beyond ``margin``, in either direction: small where rows, as
+    :func:`compare` has them, are as good as the one they are compared with."""
     beyond = [stats.t.sf((margin + sign * rows.difference) / rows.error, rows.freedom) for sign in (1, -1)]
     return pandas.Series(numpy.maximum(*beyond), rows.index)
 

@@ -22,11 +22,7 @@ Settings = Dict[str, Union[str, bool, List[str]]]  # a flag is True
 
 def settings_of(words: Sequence[str]) -> Settings:
     """Options as they are typed, ``--lr 0.1 --stock``, as settings, ``{"lr": "0.1", "stock": True}``; the last of an
-    option counts.
-
-    Raises:
-        ValueError: a word belongs to no option.
-    """
+    option counts."""
     settings: Dict[str, List[str]] = {}
     name = None
     for word in words:
@@ -71,25 +67,15 @@ def in_present_words(settings: Settings) -> Settings:
 
 @dataclass
 class Row:
-    """A model of a table.
-
-    Args:
-        name: in the table.
-        options: of ``scripts/train_lm.sh`` and ``train_mt.sh``.
-        paper: the paper's figures, by metric (``ppl``, ``bleu``).
-        unigram: no model: the words' frequencies in training.
-        profile_options: further options under each of these profiles; the row is for them alone. Empty: for all.
-        searched: a kernel, whose hyper-parameters are those that a search on the same corpus has found best.
-        kind: ``lm`` or ``mt`` if the row is for such text alone.
-    """
+    """A model of a table."""
 
     name: str = MISSING
-    options: str = ""
-    paper: Dict[str, float] = field(default_factory=dict)
-    unigram: bool = False
-    profile_options: Dict[str, str] = field(default_factory=dict)
-    searched: str = ""
-    kind: str = ""
+    options: str = ""  # of scripts/train_lm.sh and train_mt.sh
+    paper: Dict[str, float] = field(default_factory=dict)  # the paper's figures, by metric (ppl, bleu)
+    unigram: bool = False  # no model: the words' frequencies in training
+    profile_options: Dict[str, str] = field(default_factory=dict)  # by profile; if there are any, for these alone
+    searched: str = ""  # a kernel, whose hyper-parameters are those that a search on the same corpus has found best
+    kind: str = ""  # "lm" or "mt" if the row is for such text alone
 
     def settings(self, profile: str = "") -> Settings:
         """Its options under a profile."""
@@ -98,44 +84,26 @@ class Row:
 
 @dataclass
 class Table:
-    """A table: ``title``, its ``source`` in a paper, and ``rows``, or a ``grid`` in their place.
-
-    Args:
-        grid: values by option; each combination is a row (:mod:`.grid`). ``options`` are those that all rows share.
-        note: for readers of the report.
-        measures: what is measured of language models beside perplexity, as ``top10_error``.
-        split: the one that the report shows; rows are compared with a baseline on ``test``.
-        reference: a row that others are compared with, too.
-        margin: of the equivalence test with the reference, in percent of perplexity.
-        factors: two names of an analysis of variance over rows such as ``lin,start=1,rate=4``.
-        of: another table, whose trained models are measured: its rows are this one's.
-        heads: of such measures, a column's head by metric.
-        command: what makes the records, where ``scripts/table.sh`` doesn't.
-        name: the file's.
-    """
+    """A table, ``configs/tables/NAME.yaml``."""
 
     title: str = MISSING
-    source: str = ""
+    source: str = ""  # in a paper
     rows: List[Row] = field(default_factory=list)
-    grid: Dict[str, List[Any]] = field(default_factory=dict)
-    options: str = ""
-    note: str = ""
-    measures: List[str] = field(default_factory=list)
-    split: str = "test"
-    reference: str = ""
-    margin: float = 0.0
-    factors: List[str] = field(default_factory=list)
-    of: str = ""
-    heads: Dict[str, str] = field(default_factory=dict)
-    command: str = ""
-    name: str = ""
+    grid: Dict[str, List[Any]] = field(default_factory=dict)  # in place of rows: values by option; one for each choice
+    options: str = ""  # those that all rows of a grid share
+    note: str = ""  # for readers of the report
+    measures: List[str] = field(default_factory=list)  # of language models beside perplexity, as top10_error
+    split: str = "test"  # the one that the report shows; rows are compared with a baseline on "test"
+    reference: str = ""  # a row that others are compared with, too
+    margin: float = 0.0  # of the equivalence test with the reference, in percent of perplexity
+    factors: List[str] = field(default_factory=list)  # two, of a variance analysis over rows as lin,start=1,rate=4
+    of: str = ""  # another table, whose trained models are measured: its rows are this one's
+    heads: Dict[str, str] = field(default_factory=dict)  # of such measures, a column's head by metric
+    command: str = ""  # what makes the records, where scripts/table.sh doesn't
+    name: str = ""  # the file's
 
     def chosen(self, names: Sequence[str]) -> List[Row]:
-        """The rows of these names; all if none are given.
-
-        Raises:
-            ValueError: there is no such row.
-        """
+        """The rows of these names; all if none are given."""
         by_name = {row.name: row for row in self.rows}
         for name in names:
             if name not in by_name:
@@ -161,12 +129,7 @@ def rows_of(grid: Dict[str, List[Any]], options: str) -> List[Row]:
 
 
 def load_table(name: str) -> Table:
-    """Reads ``configs/tables/NAME.yaml``.
-
-    Raises:
-        ValueError: there is none.
-        OmegaConfBaseException: a key in it is wrong, which the message names.
-    """
+    """Reads ``configs/tables/NAME.yaml``; an OmegaConfBaseException names a wrong key in it."""
     if name not in names():
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(TABLES / f"{name}.yaml")))

@@ -2,9 +2,7 @@
 
 import math
 
-from fairseq_kernels.analysis.curves import main
-from fairseq_kernels.analysis.plotting import file_pyplot
-from fairseq_kernels.analysis.training_log import read_curves
+from fairseq_kernels.analysis.curves import file_pyplot, main, read_curves
 
 
 def test_a_training_that_goes_back_in_updates(tmp_path):

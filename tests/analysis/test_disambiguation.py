@@ -17,19 +17,13 @@ def test_greedy_rule():
     torch.manual_seed(2)
     weight, candidates = torch.randn(40, 5), torch.randperm(40)[:30]
     free, expected = candidates.tolist(), []
+    products = (weight.double() @ weight.double().T).fill_diagonal_(-math.inf).tolist()
     for _ in range(7):
-        best = None
-        for word in free:
-            rated = []
-            for other in free:
-                value = float(weight[word].double() @ weight[other].double())
-                rated += [(value, other)] if other != word else []
-            rated = sorted(rated, reverse=True)[:3]
-            tightness = sum(value for value, _ in rated)
-            if best is None or tightness > best[0]:
-                best = tightness, [word, *(other for _, other in rated)]
-        expected.append(best[1])
-        free = [word for word in free if word not in best[1]]
+        nearest = {word: sorted(free, key=products[word].__getitem__, reverse=True)[:3] for word in free}
+        tightness = {word: sum(products[word][other] for other in others) for word, others in nearest.items()}
+        centre = max(free, key=tightness.get)
+        expected.append([centre, *nearest[centre]])
+        free = [word for word in free if word not in expected[-1]]
     assert module.clusters(weight, candidates, 4, 7).tolist() == expected
 
 

@@ -1,13 +1,13 @@
 """data-prep/prepare-bitext.sh and the recipes on it: tokens, cleaning, subwords, archives, downloads."""
 
 import gzip
-import io
 import random
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 from itertools import product
+from pathlib import Path
 
 import pytest
 from preparations import bitext, call, common, dailydialog, error_of, iwslt14, lines_of, moses, multi30k, tree, write
@@ -141,24 +141,19 @@ def test_raw_text(monkeypatch, sources, tmp_path, tokenizers, capsys):
 
 
 def test_held_out_text_reaches_neither_merges_nor_dictionaries(monkeypatch, sources, tmp_path):
-    """Other development and test sets change no byte of what training reads."""
+    """Other development and test sets change no byte of what training reads; in lower case."""
+    sources = [*sources, "--lower", "--max-ratio", 2]
+    for language, line in ("de", "Kurz\n"), ("en", "much longer than that\n"):
+        with open(tmp_path / "raw" / f"train.{language}", "a") as train:
+            train.write(line)
     first = prepared(monkeypatch, sources, tmp_path / "first")
+    assert b"ein " in first["train.de"] and b"Ein" not in first["train.de"] and b"much" not in first["train.en"]
     for split, language in product(("valid", "test"), LANGUAGES):
         write(tmp_path / "raw" / f"{split}.{language}", "Zebras zebra zebras zzz.\n" * 50)
     second = prepared(monkeypatch, sources, tmp_path / "second")
     same = {name for name in first if first[name] == second[name]}
     assert same == {name for name in first if not re.match(r"(data-bin/)?(valid|test)\.|prepare", name)}
     assert {"code", "data-bin/dict.de.txt", "data-bin/train.de-en.en.bin"} <= same
-
-
-def test_lower_gzip_and_ratio(monkeypatch, sources, tmp_path, capsys):
-    for language, line in (("de", b"kurz\n"), ("en", b"much longer than that\n")):
-        raw = tmp_path / "raw" / f"train.{language}"
-        write(tmp_path / "raw" / f"train.{language}.gz", gzip.compress(raw.read_bytes() + line))
-        raw.unlink()
-    files = prepared(monkeypatch, sources, tmp_path / "out", "--lower", "--max-ratio", 2)
-    assert b"ein " in files["train.de"] and b"Ein" not in files["train.de"] and b"much" not in files["train.en"]
-    assert "dropped by cleaning: 1 training pairs" in capsys.readouterr().out
 
 
 def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
@@ -170,7 +165,6 @@ def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
     write(tmp_path / "tokens" / "train.en", first["train.en"].replace(b"@@ ", b"") + b"The tree .\n\n")
     capsys.readouterr()
     options = [tmp_path / "tokens" / option.name if hasattr(option, "name") else option for option in sources]
-    options = [option for option in options if option not in ("--bpe-merges", 40)]
     data_bin = tmp_path / "first" / "data-bin"
     given = ("--dict-source", data_bin / "dict.de.txt", "--dict-target", data_bin / "dict.en.txt")
     second = prepared(monkeypatch, options, tmp_path / "second", "--tokenized", "--code", tmp_path / "first" / "code",
@@ -184,16 +178,12 @@ def test_given_merges_and_dictionaries(monkeypatch, sources, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--train", "{raw}/none"], "{raw}/none.de"),
     (["--valid", "{raw}/short"], "10 lines and 1 lines"),
     (["--test", "{raw}/empty"], "0 lines and 0 lines"),
-    (["--code", "{raw}/dict"], "--code {raw}/dict: no merges"),
-    (["--dict-source", "{raw}/code"], "Incorrect dictionary format"),
-], ids=["missing", "unequal", "empty", "dictionary as merges", "merges as dictionary"])
+], ids=["unequal", "empty"])
 def test_wrong_files_are_told(monkeypatch, sources, tmp_path, options, message):
     raw = tmp_path / "raw"
-    for name, content in (("short.de", "a\n" * 10), ("short.en", "a\n"), ("empty.de", ""), ("empty.en", ""),
-                          ("dict", "the 123\nof 99\n"), ("code", "#version: 0.2\na b\n")):
+    for name, content in ("short.de", "a\n" * 10), ("short.en", "a\n"), ("empty.de", ""), ("empty.en", ""):
         write(raw / name, content)
     options = [option.format(raw=raw) for option in options]
     assert message.format(raw=raw) in error_of(monkeypatch, bitext, *sources, "--out", tmp_path / "out", *options)
@@ -226,14 +216,10 @@ def archive_files():
 
 
 def pack(path, files):
-    """Write a tar.gz of `{name: text or bytes}`."""
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return path
+    """Write a tar.gz of `{name: text}`."""
+    for name, content in files.items():
+        write(path.with_suffix("") / name, content)
+    return Path(shutil.make_archive(str(path), "gztar", path.with_suffix(""))).rename(path)
 
 
 FILES, TRAIN, TEST = archive_files()
@@ -260,13 +246,10 @@ def test_iwslt14(monkeypatch, archive, tmp_path, tokenizers, capsys):
         assert lines_of(out / f"test.ref.{language}") == references
         assert lines_of(out / f"valid.ref.{language}") == [pair[side] for pair in TRAIN][22::23]
         assert (out / "data-bin" / f"test.de-en.{language}.bin").is_file()
-    assert [name.split(".")[1:3] for name in iwslt14.TEST] == [
-        ["TED", "dev2010"], ["TEDX", "dev2012"], *(["TED", f"tst201{year}"] for year in range(3))]
     report = capsys.readouterr().out
     for split, pairs in (("train", 632), ("valid", 28), ("test", 20)):
         assert re.search(rf"^{split}.de +{pairs} lines", report, re.M)
     assert "dropped by cleaning: 90 training pairs" in report
-    assert "the public archive gives 160,239 / 7,283 / 6,750 pairs" in report
 
 
 def test_multi30k(monkeypatch, tmp_path, tokenizers):
@@ -318,9 +301,6 @@ def test_wrong_archives(monkeypatch, tmp_path, archive):
         assert "incomplete" in error(write(tmp_path / "broken.tgz", content))
     message = error(pack(tmp_path / "foreign.tgz", {name.replace("de", "fr"): text for name, text in FILES.items()}))
     assert "not the IWSLT'14 de-en archive" in message and "train.tags.de-en.de" in message
-    train = "de-en/train.tags.de-en.de"
-    message = error(pack(tmp_path / "short.tgz", {**FILES, train: FILES[train].rsplit("\n", 2)[0] + "\n"}))
-    assert "the train text has 749 lines and 750 lines" in message
 
 
 def test_archive_is_downloaded_where_it_is_not_there(archive, tmp_path, monkeypatch):

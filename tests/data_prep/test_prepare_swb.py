@@ -1,6 +1,5 @@
 """data-prep/prepare-swb.sh: rules, formats, splits, wrong input, and all of it once."""
 
-import os
 import shutil
 from argparse import Namespace
 from collections import Counter
@@ -141,23 +140,10 @@ def test_copies_and_links_count_once(tmp_path):
 
 def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     """A file or folder of a corpus that is listed and can't be opened isn't left out."""
-    fisher, swda = make_fisher(tmp_path / "fisher"), make_swda(tmp_path / "swda")
-    options = ["--out", tmp_path / "out", "--valid-conversations", 1, "--test-conversations", 1]
-    broken = fisher / "data" / "trans" / "fe_03_00009.txt"
+    broken = make_fisher(tmp_path / "fisher") / "data" / "trans" / "fe_03_00009.txt"
     broken.symlink_to("nowhere")
-    assert str(broken) in error_of(monkeypatch, swb, "--fisher", fisher, *options)
-    broken.unlink()
-    scandir = os.scandir
-    for corpus, closed in (("fisher", fisher / "data" / "trans"), ("swda", swda / "swda_data" / "val")):
-
-        def read(path, closed=closed):
-            if os.fspath(path) == str(closed):
-                raise PermissionError(13, "Permission denied", path)
-            return scandir(path)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "scandir", read)
-            assert "Permission denied" in error_of(patch, swb, f"--{corpus}", tmp_path / corpus, *options)
+    options = ["--out", tmp_path / "out", "--valid-conversations", 1, "--test-conversations", 1]
+    assert str(broken) in error_of(monkeypatch, swb, "--fisher", tmp_path / "fisher", *options)
     assert not (tmp_path / "out").exists()
 
 
@@ -214,8 +200,6 @@ def test_conversations(monkeypatch, tmp_path):
     call(monkeypatch, swb, "--swb1", make_swb1(tmp_path / "swb1"), "--out", tmp_path / "b", "--valid-conversations", 2,
          "--test-conversations", 2)
     assert [lines_of(tmp_path / "b" / f"{split}.parts") for split in common.SPLITS] == [["2"] * 2] * 3
-    others = ("--swb1", tmp_path / "swb1", "--valid-conversations", 1, "--test-conversations", 3)  # of the same files
-    assert "exists" in error_of(monkeypatch, swb, *others, "--out", tmp_path / "b")
     limits = []  # of the vocabulary
     monkeypatch.setattr(swb, "prepare", lambda args, *_: limits.extend((args.vocab_size, args.min_count)))
     call(monkeypatch, swb, "--swda", tmp_path / "swda", "--out", tmp_path / "c")

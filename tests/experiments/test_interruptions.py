@@ -1,12 +1,10 @@
 """Tables that are interrupted, killed or called twice: the same command does what is left, with the same figures."""
 
 import shutil
-import signal
 
-import psutil
 import pytest
 from filelock import FileLock
-from table_commands import LONG, call, start, wait_until
+from table_commands import LONG, call, processes, start, wait_until
 
 from fairseq_kernels.whole_files import read_records
 
@@ -34,22 +32,10 @@ def uninterrupted(corpus, tmp_path_factory):
     return folder
 
 
-def begun(corpus, folder, options):
-    """A table one of whose runs has a checkpoint."""
-    process = start("table3", corpus, folder, *options)
-    wait_until(lambda: list(folder.glob("runs/toy/cpu/*/seed*/checkpoint_last.pt")), process)
-    return process
-
-
-def processes(folder):
-    """All in whose command a folder stands."""
-    running = psutil.process_iter(["cmdline"])
-    return [process for process in running if str(folder) in " ".join(process.info["cmdline"] or [])]
-
-
 def test_engine_and_trainings_killed(corpus, uninterrupted, tmp_path):
-    """By SIGKILL, all at once."""
-    process = begun(corpus, tmp_path, ROWS)
+    """By SIGKILL, all at once, when one of the runs has a checkpoint."""
+    process = start("table3", corpus, tmp_path, *ROWS)
+    wait_until(lambda: list(tmp_path.glob("runs/toy/cpu/*/seed*/checkpoint_last.pt")), process)
     victims = processes(tmp_path)
     assert len(victims) > 3
     for victim in victims:
@@ -58,17 +44,6 @@ def test_engine_and_trainings_killed(corpus, uninterrupted, tmp_path):
     assert made(corpus, tmp_path) == figures(uninterrupted)
     logs = [path.read_text() for path in tmp_path.glob("runs/toy/cpu/*/seed*/train.log")]
     assert any("resumes after" in log for log in logs) and all(log.count("done training") == 1 for log in logs)
-
-
-def test_interrupted(corpus, uninterrupted, tmp_path):
-    """In one line; nothing is left that runs."""
-    process = begun(corpus, tmp_path, ONE)
-    assert len(processes(tmp_path)) > 3
-    process.send_signal(signal.SIGINT)
-    output = process.communicate()[0]
-    assert process.returncode == 1 and "table3.sh: interrupted; the same command goes on" in output.splitlines()[-1]
-    assert "Traceback" not in output and not processes(tmp_path)
-    assert made(corpus, tmp_path, ONE) == figures(uninterrupted)[:1]
 
 
 def test_one_table_at_a_time(corpus, uninterrupted, tmp_path):

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_kernels.analysis import linear_weight
@@ -86,26 +85,10 @@ def test_the_points_of_a_grid():
     assert rows[1].settings() == {"kernels": "log", "kernel_params": "log.p=4.5,log.gamma=1", "lr": "0.1"}
 
 
-def test_the_best_point(tmp_path):
-    """Of the lowest validation perplexity, the mean over seeds; other searches stay."""
-
-    corpus = Corpus(Path("toy"), Path("toy"), "lm")
-
-    def run(row, *perplexities):
-        curves = {"valid": [[update, ppl] for update, ppl in enumerate(perplexities)]}
-        settings = {"kernels": "2xlin,log", "kernel_params": row}
-        made = {"data": "d", "commit": "c", "date": "2026-01-01"}
-        record = {"run": {"profile": "cpu", "settings": settings}, "made": made, "curves": curves}
-        return SimpleNamespace(corpus=corpus, row=row, record=lambda: record)
-
-    path = tmp_path / "searched.yaml"
-    path.write_text("swb/cpu/log: {kernel_params: log.p=4}\n")
-    grid.add_best([run("log.p=1", 30, 20, 25), run("log.p=1", 26), run("log.p=2", 22, 24), run("log.p=2", 23)], path)
-    found = yaml.safe_load(path.read_text())
-    assert found["swb/cpu/log"] == {"kernel_params": "log.p=4"}
-    assert found["toy/cpu/2xlin,log"] == {
-        "kernel_params": "log.p=2", "origin": {"valid_ppl": 22.5, "points": 2, "seeds": 2}
-    }  # fmt: skip
+def test_the_score_of_a_point():
+    """The lowest validation perplexity, the mean over seeds."""
+    curves = [[[1, 22.0], [2, 24.0]], [[1, 23.0]]]
+    assert grid.score([{"curves": {"valid": curve}} for curve in curves]) == 22.5
 
 
 @pytest.mark.parametrize("line, settings", [
@@ -141,6 +124,7 @@ def test_devices(has_gpu, corpus, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     assert ("--cpu" in training(Corpus.at(corpus), "cpu", {}, tmp_path, "plugin")) != has_gpu
     args = cli.parse(["table1", str(corpus)])
+    assert args.results == tables.RESULTS and cli.parse(["table1", "a", "--publish"]).results == tables.ROOT / "results"
     assert args.profile == ("paper" if has_gpu else "cpu")
     assert cli.trainings_at_a_time(args) == (1 if has_gpu else os.cpu_count())
 
@@ -215,20 +199,16 @@ def test_searched_rows(corpus, tmp_path):
     assert run.options == {"kernels": "abs", "lr": "1"}
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_all_splits_must_be_there(split, corpus, tmp_path):
+@pytest.mark.parametrize("name, damage, said", [
+    *((f"{split}.idx", None, f"has no {split} text") for split in ("train", "valid", "test")),
+    ("test.bin", lambda content: b"", "test.idx .* damaged"),
+    ("test.idx", lambda content: bytes(len(content)), "test.idx .* damaged"),
+])  # fmt: skip
+def test_missing_and_damaged_data_are_noticed_before_the_training(name, damage, said, corpus, tmp_path):
     here = shutil.copytree(corpus, tmp_path / "toy")
-    (here / "data-bin" / f"{split}.idx").unlink()
-    with pytest.raises(ValueError, match=f"has no {split} text"):
-        Corpus.at(here).check()
-
-
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: bytes(len(content))])
-def test_a_damaged_test_set_is_noticed_before_the_training(damage, corpus, tmp_path):
-    here = shutil.copytree(corpus, tmp_path / "toy")
-    data = here / "data-bin" / ("test.bin" if damage(b" ") else "test.idx")
-    data.write_bytes(damage(data.read_bytes()))
-    with pytest.raises(SystemExit, match="test.idx .* damaged"):
+    data = here / "data-bin" / name
+    data.write_bytes(damage(data.read_bytes())) if damage else data.unlink()
+    with pytest.raises((ValueError, SystemExit), match=said):
         Corpus.at(here).check()
 
 
@@ -241,31 +221,19 @@ def test_conversations(corpus, tmp_path):
     assert here.parts("test", lines) == [[0, 0], [sum(range(1, 118)), sum(range(1, 118)) / 8], [237, 29.625]]
 
 
-def test_the_published_results_change_by_publish_alone():
-    assert cli.parse(["table1", "data"]).results == tables.RESULTS
-    assert cli.parse(["table1", "data", "--publish"]).results == tables.ROOT / "results"
-
-
-@pytest.mark.parametrize("own", ["seed", "save-dir", "user-dir", "kernels", "output-layer", "stock"])
-def test_what_rows_and_runs_have_of_their_own(own, capsys):
-    with pytest.raises(SystemExit):
-        cli.parse(["table1", "data", "--", "--lr", "1", f"--{own}", "2"])
-    assert f"--{own} after --" in capsys.readouterr().err
-
-
 def test_each_corpus_has_models_of_its_own(monkeypatch, tmp_path):
     """They are measured on its text; the records have the row of the table."""
 
     def compare(data, models):
         return {name: [{"metric": str(data), "value": len(model)}] for name, model in models.items()}, {}
 
-    def run(name, model):
+    runs = []
+    for name, model in ("one", "m"), ("two", "other"):
         record = {"run": {"row": "a", "corpus": name, "profile": "cpu", "seed": 1, "settings": {}}, "made": {}}
-        corpus = Corpus(Path(name), Path(name), "lm")
-        return SimpleNamespace(corpus=corpus, row="mix2", seed=1, best=model, record=lambda: record)
-
+        how = {"corpus": Corpus(Path(name), Path(name), "lm"), "row": "mix2", "seed": 1, "best": model}
+        runs.append(SimpleNamespace(record=lambda record=record: record, **how))
     monkeypatch.setattr(linear_weight, "compare", compare)
-    mixtures.analyse(load_table("linear_weight"), [run("one", "m"), run("two", "other")], tmp_path)
+    mixtures.analyse(load_table("linear_weight"), runs, tmp_path)
     found = [(each["run"], *each["metrics"]) for each in json.loads((tmp_path / "linear_weight.json").read_text())]
     assert [(run["corpus"], run["row"], metric["metric"], metric["value"]) for run, metric in found] == [
         ("one", "mix2", "one", 1), ("two", "mix2", "two", 5)]

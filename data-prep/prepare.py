@@ -1,0 +1,15 @@
+"""``prepare.py NAME ARGUMENTS...``: prepare_NAME.py's ``main`` as prepare-NAME.sh. Mistakes end it with one line."""
+
+import importlib
+import logging
+import sys
+
+name = sys.argv.pop(1)
+sys.argv[0] = f"prepare-{name}.sh"
+logging.disable(logging.INFO)  # fairseq's notes on what it loads
+try:
+    importlib.import_module(f"prepare_{name}").main()
+except (ValueError, OSError, EOFError) as error:
+    sys.exit(f"{sys.argv[0]}: error: {error}")
+except KeyboardInterrupt:
+    sys.exit(f"{sys.argv[0]}: interrupted: no output was kept")
