@@ -1,6 +1,7 @@
 """scripts/benchmark.py runs, on sizes that say nothing, and its record says what was measured."""
 
 import json
+import re
 import runpy
 import shlex
 import subprocess
@@ -83,7 +84,8 @@ def test_gpu(tmp_path):
     rows = run(tmp_path, "gpu", "--rehearse", "--steps", 2)["rows"]
     assert len(rows) == 2 * 10 + 3 + 6
     for row in rows:
-        assert row.get("seconds", 0) > 0 or "LinearCrossEntropyOptions" in row["error"], row
+        absent = re.search("LinearCrossEntropyOptions|No module named 'transformers'", row.get("error", ""))
+        assert row.get("seconds", 0) > 0 or absent, row
         assert row.get("gradient_error", 0) < (0.02 if "bfloat16" in row["group"] else 1e-5), row
 
 
