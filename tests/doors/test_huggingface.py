@@ -99,21 +99,15 @@ def test_every_family_keeps_its_loss(name, tied, tmp_path):
         assert generated[0].equal(generated[1])
 
 
-@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", [name for name in HOSTS if name != "T5"])
-def test_lin_is_the_hosts_own_head(name, tied):
-    stock = host(name, tied)
+def test_every_way_to_call_a_model(name):
+    stock = host(name, tied=False)
     model = replace_head(copy.deepcopy(stock))
     ids, labels = labelled()
     for skip in (None, False):
         expected, output = stock(ids, labels=labels), model(ids, labels=labels, skip_logits=skip)
         assert ("logits" in output) == (skip is False)
-        for loss in (expected.loss, output.loss):
-            loss.backward()
         torch.testing.assert_close(output.loss, expected.loss)
-        gradients = ([parameter.grad for parameter in m.parameters()] for m in (model, stock))
-        torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
-        stock.zero_grad(), model.zero_grad()
     others = {"ignore_index": 7, "labels": labels.masked_fill(labels < 0, 7)}
     for more in (others, {"shift_labels": labels.roll(2, 1)}, {"num_items_in_batch": 10}):
         losses = [each(ids, **{"labels": labels, **more}).loss for each in (model, stock)]
@@ -122,7 +116,6 @@ def test_lin_is_the_hosts_own_head(name, tied):
     positional = [{"input_ids": ids, "labels": labels}.get(name) for name in names[: names.index("labels") + 1]]
     stock.eval(), model.eval()
     with torch.no_grad():
-        torch.testing.assert_close(model(ids).logits, stock(ids).logits.log_softmax(-1))
         assert "logits" in model(ids, labels=labels) and "logits" not in model(ids, labels=labels, skip_logits=True)
         expected, output = (m(ids, labels=labels, return_dict=False) for m in (stock, model))
         assert len(output) == len(expected)
