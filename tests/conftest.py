@@ -1,10 +1,15 @@
 """Tiny corpora and models that several modules share; each is made once, by fairseq's own commands."""
 
+import getpass
 import os
 import sys
+import tempfile
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: everything here is too small for two threads
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("TEST_GPU", "")  # else the same on every machine
+if capability := os.environ.get("ATEN_CPU_CAPABILITY"):  # which torch's cache of compiled code doesn't look at
+    own = f"{tempfile.gettempdir()}/inductor-{getpass.getuser()}-{capability}"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
 os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of what the tests start, in xdist's workers too
 os.environ["PYTHON_BIN"] = sys.executable  # the scripts' Python, whether there is a .venv or not
 
