@@ -30,6 +30,9 @@ def steps(optimizer, weight_decay):
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_steps_are_fairseq_s(weight_decay):
     torch.testing.assert_close(steps(FusedAdamW, weight_decay), steps(FairseqAdam, weight_decay), rtol=1e-5, atol=1e-6)
+    for option in ("fp16_adam_stats", "use_old_adam"):
+        with pytest.raises(SystemExit, match=f"--{option.replace('_', '-')} "):
+            FusedAdamW(Namespace(**{**vars(CONFIG), option: True}), [])
 
 
 def test_amp_divides_by_the_loss_scale_once():
