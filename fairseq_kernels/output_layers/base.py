@@ -14,7 +14,7 @@ from .layer_state import LayerState
 
 CPU_BYTES, CUDA_BYTES = 192 << 20, 512 << 20  # of a chunk, where a layer's memory_budget is None
 CPU_ROWS = 384  # rows of scores on the CPU: fewer make poor matrix products, more fall out of the caches
-CPU_TOKENS = 192  # tokens of a kernel on the CPU: with more, what is made of the scores leaves the caches
+CPU_TOKENS = 192  # tokens of a kernel on the CPU: with more, what is made of its scores leaves the caches
 CPU_UNTIED_TOKENS = 128  # at least, with a matrix for each component, as fewer rows make its products slow
 CPU_SENSE_TOKENS = 256  # tokens of KerBS on the CPU: more are no faster
 WORDS_AT_A_TIME = 512  # whose terms are differentiated: the copies of their vectors stay in the cache

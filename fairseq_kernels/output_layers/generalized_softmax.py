@@ -241,7 +241,7 @@ class GeneralizedSoftmax(OutputLayer):
 
     def work_space(self):
         buffers = sum(kernel.score_buffers() for kernel in self.components())
-        tokens = min(CPU_ROWS // len(self.kernels), CPU_TOKENS)
+        tokens = min(CPU_ROWS // len(self.kernels), CPU_ROWS if buffers == 1 else CPU_TOKENS)
         return WorkSpace(self.vocab_size * buffers, max(tokens, CPU_UNTIED_TOKENS if self.untied else 1))
 
 
