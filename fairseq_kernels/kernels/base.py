@@ -141,7 +141,7 @@ class Kernel(nn.Module):
             raise ValueError(f"kernel {self.name} has no hyper-parameter {name!r}; it has {', '.join(names)}")
         self._fixed: Dict[str, Number] = {}
         self._real = nn.ParameterDict()  # the learned ones, on their domain's real line
-        self._starts: Dict[str, float] = {}  # there, too
+        self._starts: Dict[str, Tuple[str, float]] = {}  # their domains, and where they start on that line
         for hyper in self.all_hyperparameters():
             self._set(hyper, values.get(hyper.name, hyper.default))
 
@@ -164,8 +164,8 @@ class Kernel(nn.Module):
         domain.check(name, value)
         if learned:
             dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
-            self._starts[hyper.name] = domain.to_real(value)
-            self._real[hyper.name] = nn.Parameter(torch.tensor(self._starts[hyper.name], dtype=dtype))
+            self._starts[hyper.name] = hyper.domain, domain.to_real(value)
+            self._real[hyper.name] = nn.Parameter(torch.tensor(domain.to_real(value), dtype=dtype))
         else:
             self._fixed[hyper.name] = int(value) if hyper.domain == "count" else float(value)
 
@@ -173,12 +173,12 @@ class Kernel(nn.Module):
         """A hyper-parameter's present value: a number, or a scalar tensor with gradient if it is learned."""
         if name in self._fixed:
             return self._fixed[name]
-        domains = {hyper.name: DOMAINS[hyper.domain] for hyper in self.all_hyperparameters()}
-        return domains[name].from_real(self._real[name])
+        domain, _ = self._starts[name]
+        return DOMAINS[domain].from_real(self._real[name])
 
     def reset_parameters(self) -> None:
         """Learned hyper-parameters as at the start."""
-        for name, start in self._starts.items():
+        for name, (_, start) in self._starts.items():
             nn.init.constant_(self._real[name], start)
 
     def learned(self) -> Dict[str, Tensor]:

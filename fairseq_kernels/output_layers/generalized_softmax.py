@@ -193,7 +193,7 @@ class GeneralizedSoftmax(OutputLayer):
         contexts, dtype = features.unsqueeze(0), features.dtype
         if self.latent_projection is not None:
             contexts = self.latent_activation(features @ self.latent_projection.to(dtype))
-        matrices = itertools.cycle([weight.to(dtype) for weight in self.matrices()])
+        matrices = [weight.to(dtype) for weight in self.matrices()] * len(self.kernels)
         scores = [kernel(*given) for kernel, *given in zip(self.components(), matrices, contexts)]
         return scores, log_mixture_weights(features, self.prior_projection)
 

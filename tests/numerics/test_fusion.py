@@ -55,7 +55,7 @@ def test_what_does_not_compile_runs_eagerly(caplog, monkeypatch):
     """With one line in the log, however often it is called; other errors are not hidden."""
 
     def refused(*args):
-        raise torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("no Triton"), None)
+        raise torch._dynamo.exc.TorchDynamoException("no Triton")
 
     monkeypatch.setattr(torch, "compile", lambda function, **options: refused)
     call = compiled_on_cuda(lambda x, tensor: x + 1)

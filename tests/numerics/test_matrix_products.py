@@ -14,6 +14,8 @@ SIZES["no rows"] = (0, 40, 3)  # of a batch whose targets are all ignored
 @pytest.fixture(params=["0", "1"], ids=["torch", "oneDNN"])
 def library(request, monkeypatch):
     monkeypatch.setenv("FAIRSEQ_KERNELS_ONEDNN", request.param)
+    if request.param == "1" and not hasattr(torch.backends.mkldnn, "matmul"):
+        pytest.skip("this torch doesn't let one choose oneDNN")
     onednn_is_faster.cache_clear()
     assert onednn_is_faster() == (request.param == "1" and torch.backends.mkldnn.is_available())
     yield request.param
