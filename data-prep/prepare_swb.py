@@ -56,47 +56,46 @@ ISIP_RULES = (
     Rule(r"(?<=\w)_\d+", "", "them_1 because_1", "them because"),
 )
 
-SWB1_RULES = (
-    # a coined word
-    Rule(r"[{}]", "", "{brainwave}", "brainwave"),
-    *ISIP_RULES,
-)
-
-FISHER_RULES = (
-    # letters of an acronym, and its plural
-    Rule(r"\._", " ", "t._v. on u._s. soil", "t v on u s soil"),
-    Rule(r"\b([a-z])\.'?s\b", r"\1's", "c._d.s m._b._a.'s", "c d's m b a's"),
-)
-
-HUB5_RULES = (
-    # a contraction's long form, in front of it
-    Rule(r'<contraction[^"]*"[^"]*">', "", '<contraction e_form="[we=>we][\'re=>are]">we\'re', "we're"),
-    # sounds of the speaker
-    Rule(r"\{[^{}]*\}", " ", "what? {breath} oh", "what oh"),
-    # a name
-    Rule(r"(?<!\S)&(?=\w)", "", "&Bill's", "bill's"),
-    *ISIP_RULES,  # its Switchboard half
-)
-
-STM_RULES = (
-    # a stretch that NIST does not score
-    Rule(r"ignore_time_segment_in_scoring", " ", "IGNORE_TIME_SEGMENT_IN_SCORING", ""),
-    # a hesitation, of whatever sound
-    Rule(r"%hesitation\b", "uh", "(%HESITATION) WELL", "uh well"),
-    # alternatives, of which the first is taken
-    Rule(r"\{\s*([^{}/]*)/[^{}]*\}", r"\1", "{ GOING TO / GONNA } GO", "going to go"),
-)
-
-SWDA_RULES = (
-    # an annotator's note, to the end of the line
-    Rule(r"\*.*", "", "It's in your bag, *spelling: you're", "it's in your bag"),
-    # an annotator's correction
-    Rule(r"(?<!\S)\S+=\S+", " ", "I haven't watch any. watch=watched", "i haven't watch any"),
-    # marks of disfluency and repair, as the annotated original has them
-    Rule(r"\{[a-z]\b|[\[\]]", " ", "{F uh, } [ I, + I ] see # <<sighs>>", "uh i i see"),
-    # the accented e
-    Rule(r"(?<=[a-z])3e", "e", "my fianc3e", "my fiance"),
-)
+RULES = {
+    "swb1": (
+        # a coined word
+        Rule(r"[{}]", "", "{brainwave}", "brainwave"),
+        *ISIP_RULES,
+    ),
+    "fisher": (
+        # letters of an acronym, and its plural
+        Rule(r"\._", " ", "t._v. on u._s. soil", "t v on u s soil"),
+        Rule(r"\b([a-z])\.'?s\b", r"\1's", "c._d.s m._b._a.'s", "c d's m b a's"),
+    ),
+    "hub5": (
+        # a contraction's long form, in front of it
+        Rule(r'<contraction[^"]*"[^"]*">', "", '<contraction e_form="[we=>we][\'re=>are]">we\'re', "we're"),
+        # sounds of the speaker
+        Rule(r"\{[^{}]*\}", " ", "what? {breath} oh", "what oh"),
+        # a name
+        Rule(r"(?<!\S)&(?=\w)", "", "&Bill's", "bill's"),
+        *ISIP_RULES,  # its Switchboard half
+    ),
+    "stm": (
+        # a stretch that NIST does not score
+        Rule(r"ignore_time_segment_in_scoring", " ", "IGNORE_TIME_SEGMENT_IN_SCORING", ""),
+        # a hesitation, of whatever sound
+        Rule(r"%hesitation\b", "uh", "(%HESITATION) WELL", "uh well"),
+        # alternatives, of which the first is taken
+        Rule(r"\{\s*([^{}/]*)/[^{}]*\}", r"\1", "{ GOING TO / GONNA } GO", "going to go"),
+    ),
+    "swda": (
+        # an annotator's note, to the end of the line
+        Rule(r"\*.*", "", "It's in your bag, *spelling: you're", "it's in your bag"),
+        # an annotator's correction
+        Rule(r"(?<!\S)\S+=\S+", " ", "I haven't watch any. watch=watched", "i haven't watch any"),
+        # marks of disfluency and repair, as the annotated original has them
+        Rule(r"\{[a-z]\b|[\[\]]", " ", "{F uh, } [ I, + I ] see # <<sighs>>", "uh i i see"),
+        # the accented e
+        Rule(r"(?<=[a-z])3e", "e", "my fianc3e", "my fiance"),
+    ),
+}
+RULES["text"] = RULES["fisher"]
 
 COMMON_RULES = (
     Rule("[\u2018\u2019]", "'", "don\u2019t", "don't"),
@@ -132,14 +131,6 @@ SPELLINGS = {
     "t v": "tv",
 }
 
-RULES = {
-    "swb1": SWB1_RULES,
-    "fisher": FISHER_RULES,
-    "hub5": HUB5_RULES,
-    "stm": STM_RULES,
-    "swda": SWDA_RULES,
-    "text": FISHER_RULES,
-}
 SPELLING = {variant: standard for standard, variants in SPELLINGS.items() for variant in variants.split()}
 
 # In these sources capitals within lower case are said letter by letter, except for some words.
@@ -178,20 +169,19 @@ def normalise(text, source):
 class Format(NamedTuple):
     """How a line of a transcript looks."""
 
-    line: str  # group 1 is the utterance
-    skip: str  # beginning of lines without an utterance
+    line: str  # group 1 is the utterance; in other lines there is none
     example: str
 
 
 TIMES = r"-?\d+(?:\.\d+)?\s+-?\d+(?:\.\d+)?"
-TURN = Format(rf"{TIMES}\s+[AB]\d*:(.*)", "#", "0.00 1.51 A: words")
+TURN = Format(rf"#.*|{TIMES}\s+[AB]\d*:(.*)", "0.00 1.51 A: words")
 FORMATS = {
-    "swb1": Format(rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "", "sw2001A-ms98-a-0001 0.00 1.51 words"),
+    "swb1": Format(rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "sw2001A-ms98-a-0001 0.00 1.51 words"),
     "fisher": TURN,
     "hub5": TURN,
-    "stm": Format(rf"(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", ";;", "en_4156 A spk 0.00 1.51 <O> WORDS"),
-    "swda": Format(r"[^|]+\|([^|]*)\|[^|]+", "", "speaker|words|act"),
-    "text": Format(r"(.*)", "", "words"),
+    "stm": Format(rf";;.*|(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", "en_4156 A spk 0.00 1.51 <O> WORDS"),
+    "swda": Format(r"[^|]+\|([^|]*)\|[^|]+", "speaker|words|act"),
+    "text": Format(r"(.*)", "words"),
 }
 
 
@@ -210,12 +200,10 @@ def utterances(transcript, skip_bad_lines=False):
     line_form = re.compile(form.line)
     for number, line in enumerate(read_lines(transcript.path), start=1):
         line = line.strip()
-        if not line or (form.skip and line.startswith(form.skip)):
-            continue
         if match := line_form.fullmatch(line):
-            if words := normalise(match[1], transcript.format):
+            if words := normalise(match[1] or "", transcript.format):
                 yield words
-        else:
+        elif line:
             message = f"{transcript.path}:{number}: expected a line like '{form.example}', not {line[:60]!r}"
             if not skip_bad_lines:
                 raise ValueError(f"{message} (--skip-bad-lines leaves such lines out)")
@@ -262,18 +250,13 @@ def swda(path):
     root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
     for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
-        files = next(filter(None, (swda_files(root, name) for name in names)), [])
+        forms = [form.format(name) for name in names for form in ("{}/*.txt", "{}_set.txt")]
+        files = next(filter(None, (sorted(root.glob(form)) for form in forms)), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
         raise ValueError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
                          f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
     return transcripts
-
-
-def swda_files(root, name):
-    """The files of one split: those in ``name/``, else ``name_set.txt``."""
-    files = files_below(root / name, r".*\.txt") if (root / name).is_dir() else []
-    return files or list(filter(Path.is_file, [root / f"{name}_set.txt"]))
 
 
 def collect(args):
