@@ -80,9 +80,8 @@ def write_data_bin(folder, size, min_count):
 
     from fairseq_kernels.word_counts import unigram_perplexities
 
-    texts = [f"--{split}pref={folder / split}.txt" for split in SPLITS]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
-    splits = common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
+    splits = common.binarise(folder, "--only-source", *limits, "--padding-factor", 1, ending=".txt")
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
     for split, perplexity in unigram_perplexities(folder / "data-bin").items():
         splits[split]["perplexity"] = perplexity
