@@ -135,20 +135,15 @@ SPELLING = {variant: standard for standard, variants in SPELLINGS.items() for va
 
 # In these sources capitals within lower case are said letter by letter, except for some words.
 CAPITALS_ARE_LETTERS = ("swb1", "hub5")
-CAPITALS = re.compile(r"\b([A-Z]{2,})('?s)?\b")
-SAID_AS_WORDS = frozenset(
-    ("AIDS", "ASCII", "BASIC", "DOS", "HUD", "MADD", "NAFTA", "NASA", "NATO", "OK", "OPEC", "OSHA", "RAM")
-)
+SAID_AS_WORDS = "AIDS|ASCII|BASIC|DOS|HUD|MADD|NAFTA|NASA|NATO|OK|OPEC|OSHA|RAM"
+CAPITALS = re.compile(rf"\b(?!(?:{SAID_AS_WORDS})(?:'?s)?\b)([A-Z]{{2,}})('?s)?\b")
 PLAIN = re.compile(r"[a-z ]+")
 
 
 def spell_out(text):
     """``"TVs at NASA"`` to ``"T V's at NASA"``; text that is in capitals throughout stays as it is."""
-
-    def letters(match):
-        return match[0] if match[1] in SAID_AS_WORDS else " ".join(match[1]) + ("'s" if match[2] else "")
-
-    return text if text.isupper() else CAPITALS.sub(letters, text)
+    letters = CAPITALS.sub(lambda match: " ".join(match[1]) + ("'s" if match[2] else ""), text)
+    return text if text.isupper() else letters
 
 
 def normalise(text, source):
@@ -166,22 +161,15 @@ def normalise(text, source):
     return " ".join([SPELLING.get(word, word) for word in text.split()])
 
 
-class Format(NamedTuple):
-    """How a line of a transcript looks."""
-
-    line: str  # group 1 is the utterance; in other lines there is none
-    example: str
-
-
 TIMES = r"-?\d+(?:\.\d+)?\s+-?\d+(?:\.\d+)?"
-TURN = Format(rf"#.*|{TIMES}\s+[AB]\d*:(.*)", "0.00 1.51 A: words")
-FORMATS = {
-    "swb1": Format(rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "sw2001A-ms98-a-0001 0.00 1.51 words"),
+TURN = (rf"#.*|{TIMES}\s+[AB]\d*:(.*)", "0.00 1.51 A: words")
+FORMATS = {  # how a line of a transcript looks, group 1 being the utterance, if the line has one; an example
+    "swb1": (rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "sw2001A-ms98-a-0001 0.00 1.51 words"),
     "fisher": TURN,
     "hub5": TURN,
-    "stm": Format(rf";;.*|(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", "en_4156 A spk 0.00 1.51 <O> WORDS"),
-    "swda": Format(r"[^|]+\|([^|]*)\|[^|]+", "speaker|words|act"),
-    "text": Format(r"(.*)", "words"),
+    "stm": (rf";;.*|(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", "en_4156 A spk 0.00 1.51 <O> WORDS"),
+    "swda": (r"[^|]+\|([^|]*)\|[^|]+", "speaker|words|act"),
+    "text": (r"(.*)", "words"),
 }
 
 
@@ -196,15 +184,14 @@ class Transcript(NamedTuple):
 
 def utterances(transcript, skip_bad_lines=False):
     """Yield the normalised utterances of a file, leaving out the empty ones."""
-    form = FORMATS[transcript.format]
-    line_form = re.compile(form.line)
+    form, example = FORMATS[transcript.format]
     for number, line in enumerate(read_lines(transcript.path), start=1):
         line = line.strip()
-        if match := line_form.fullmatch(line):
+        if match := re.fullmatch(form, line):
             if words := normalise(match[1] or "", transcript.format):
                 yield words
         elif line:
-            message = f"{transcript.path}:{number}: expected a line like '{form.example}', not {line[:60]!r}"
+            message = f"{transcript.path}:{number}: expected a line like '{example}', not {line[:60]!r}"
             if not skip_bad_lines:
                 raise ValueError(f"{message} (--skip-bad-lines leaves such lines out)")
             tqdm.write(f"left out: {message}")
@@ -228,13 +215,11 @@ def files_below(directory, pattern):
 def conversations(path, pattern, format_, split=None):
     """A ``Transcript`` for each file below ``path`` whose name matches ``pattern``; group 1 is the conversation. A copy
     of a file counts once."""
-    files = {}
-    for file in files_below(path, pattern):
-        if "bbn_orig" not in file.parts:  # Fisher's originals in another format
-            files.setdefault(file.name, Transcript(file, format_, re.fullmatch(pattern, file.name)[1], split))
-    if not files:
+    found = [file for file in files_below(path, pattern) if "bbn_orig" not in file.parts]  # Fisher's, in another format
+    if not found:
         raise ValueError(f"{path}: no file with a name like {pattern} in it or below")
-    return [files[name] for name in sorted(files)]
+    files = {file.name: file for file in reversed(found)}
+    return [Transcript(files[name], format_, re.fullmatch(pattern, name)[1], split) for name in sorted(files)]
 
 
 def hub5(path):
