@@ -84,8 +84,8 @@ def prepare_folder(out, options, sources, make):
     return result
 
 
-def binarise(folder, *options):
-    """Make ``folder/data-bin`` of the texts in ``folder`` by fairseq-preprocess.
+def binarise(folder, *options, ending=""):
+    """Make ``folder/data-bin`` of the texts in ``folder``, ``SPLIT`` and ``ending``, by fairseq-preprocess.
 
     Returns:
         Of each text, ``SPLIT`` or ``SPLIT.LANGUAGE``: its lines, tokens (words and line ends) and unknown words.
@@ -97,7 +97,8 @@ def binarise(folder, *options):
     from fairseq_kernels.word_counts import word_counts
 
     made, counts = folder / "data-bin", {}
-    command = [str(option) for option in (*options, "--destdir", made)]
+    texts = [f"--{split}pref={folder / split}{ending}" for split in SPLITS]
+    command = [str(option) for option in (*options, *texts, "--destdir", made)]
     preprocess.main(fairseq_options.get_preprocessing_parser().parse_args(command))
     (made / "preprocess.log").unlink()
     for split, path in product(SPLITS, sorted(made.glob("dict*.txt"))):

@@ -208,12 +208,11 @@ def write_text(folder, args, tokens, references):
 
 def write_data_bin(folder, args):
     """Write ``data-bin``; returns the counts of each text."""
-    pair = args.source_lang, args.target_lang
-    texts = [f"--{split}pref={folder / split}" for split in SPLITS]
+    pair = ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     given = {"--srcdict": args.dict_source, "--tgtdict": args.dict_target}
     given = [f"{option}={path}" for option, path in given.items() if path]
     joined = ["--joined-dictionary"] if args.joined_dictionary else []
-    return common.binarise(folder, "--source-lang", pair[0], "--target-lang", pair[1], *texts, *given, *joined)
+    return common.binarise(folder, *pair, *given, *joined)
 
 
 def main():

@@ -16,13 +16,8 @@ from common import decoded_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 TRAIN = "train.tags.de-en.{}"
-TEST = [
-    "IWSLT14.TED.dev2010.de-en.{}.xml",
-    "IWSLT14.TEDX.dev2012.de-en.{}.xml",
-    "IWSLT14.TED.tst2010.de-en.{}.xml",
-    "IWSLT14.TED.tst2011.de-en.{}.xml",
-    "IWSLT14.TED.tst2012.de-en.{}.xml",
-]
+TALKS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+TEST = [f"IWSLT14.{talks}.de-en.{{}}.xml" for talks in TALKS]
 META = ("<url>", "<talkid>", "<keywords>")
 TAG = re.compile("</?(?:title|description)>")
 SEGMENT = re.compile(r'<seg id="[0-9]*">\s*|\s*</seg>\s*')

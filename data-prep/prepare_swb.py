@@ -56,47 +56,46 @@ ISIP_RULES = (
     Rule(r"(?<=\w)_\d+", "", "them_1 because_1", "them because"),
 )
 
-SWB1_RULES = (
-    # a coined word
-    Rule(r"[{}]", "", "{brainwave}", "brainwave"),
-    *ISIP_RULES,
-)
-
-FISHER_RULES = (
-    # letters of an acronym, and its plural
-    Rule(r"\._", " ", "t._v. on u._s. soil", "t v on u s soil"),
-    Rule(r"\b([a-z])\.'?s\b", r"\1's", "c._d.s m._b._a.'s", "c d's m b a's"),
-)
-
-HUB5_RULES = (
-    # a contraction's long form, in front of it
-    Rule(r'<contraction[^"]*"[^"]*">', "", '<contraction e_form="[we=>we][\'re=>are]">we\'re', "we're"),
-    # sounds of the speaker
-    Rule(r"\{[^{}]*\}", " ", "what? {breath} oh", "what oh"),
-    # a name
-    Rule(r"(?<!\S)&(?=\w)", "", "&Bill's", "bill's"),
-    *ISIP_RULES,  # its Switchboard half
-)
-
-STM_RULES = (
-    # a stretch that NIST does not score
-    Rule(r"ignore_time_segment_in_scoring", " ", "IGNORE_TIME_SEGMENT_IN_SCORING", ""),
-    # a hesitation, of whatever sound
-    Rule(r"%hesitation\b", "uh", "(%HESITATION) WELL", "uh well"),
-    # alternatives, of which the first is taken
-    Rule(r"\{\s*([^{}/]*)/[^{}]*\}", r"\1", "{ GOING TO / GONNA } GO", "going to go"),
-)
-
-SWDA_RULES = (
-    # an annotator's note, to the end of the line
-    Rule(r"\*.*", "", "It's in your bag, *spelling: you're", "it's in your bag"),
-    # an annotator's correction
-    Rule(r"(?<!\S)\S+=\S+", " ", "I haven't watch any. watch=watched", "i haven't watch any"),
-    # marks of disfluency and repair, as the annotated original has them
-    Rule(r"\{[a-z]\b|[\[\]]", " ", "{F uh, } [ I, + I ] see # <<sighs>>", "uh i i see"),
-    # the accented e
-    Rule(r"(?<=[a-z])3e", "e", "my fianc3e", "my fiance"),
-)
+RULES = {
+    "swb1": (
+        # a coined word
+        Rule(r"[{}]", "", "{brainwave}", "brainwave"),
+        *ISIP_RULES,
+    ),
+    "fisher": (
+        # letters of an acronym, and its plural
+        Rule(r"\._", " ", "t._v. on u._s. soil", "t v on u s soil"),
+        Rule(r"\b([a-z])\.'?s\b", r"\1's", "c._d.s m._b._a.'s", "c d's m b a's"),
+    ),
+    "hub5": (
+        # a contraction's long form, in front of it
+        Rule(r'<contraction[^"]*"[^"]*">', "", '<contraction e_form="[we=>we][\'re=>are]">we\'re', "we're"),
+        # sounds of the speaker
+        Rule(r"\{[^{}]*\}", " ", "what? {breath} oh", "what oh"),
+        # a name
+        Rule(r"(?<!\S)&(?=\w)", "", "&Bill's", "bill's"),
+        *ISIP_RULES,  # its Switchboard half
+    ),
+    "stm": (
+        # a stretch that NIST does not score
+        Rule(r"ignore_time_segment_in_scoring", " ", "IGNORE_TIME_SEGMENT_IN_SCORING", ""),
+        # a hesitation, of whatever sound
+        Rule(r"%hesitation\b", "uh", "(%HESITATION) WELL", "uh well"),
+        # alternatives, of which the first is taken
+        Rule(r"\{\s*([^{}/]*)/[^{}]*\}", r"\1", "{ GOING TO / GONNA } GO", "going to go"),
+    ),
+    "swda": (
+        # an annotator's note, to the end of the line
+        Rule(r"\*.*", "", "It's in your bag, *spelling: you're", "it's in your bag"),
+        # an annotator's correction
+        Rule(r"(?<!\S)\S+=\S+", " ", "I haven't watch any. watch=watched", "i haven't watch any"),
+        # marks of disfluency and repair, as the annotated original has them
+        Rule(r"\{[a-z]\b|[\[\]]", " ", "{F uh, } [ I, + I ] see # <<sighs>>", "uh i i see"),
+        # the accented e
+        Rule(r"(?<=[a-z])3e", "e", "my fianc3e", "my fiance"),
+    ),
+}
+RULES["text"] = RULES["fisher"]
 
 COMMON_RULES = (
     Rule("[\u2018\u2019]", "'", "don\u2019t", "don't"),
@@ -132,32 +131,19 @@ SPELLINGS = {
     "t v": "tv",
 }
 
-RULES = {
-    "swb1": SWB1_RULES,
-    "fisher": FISHER_RULES,
-    "hub5": HUB5_RULES,
-    "stm": STM_RULES,
-    "swda": SWDA_RULES,
-    "text": FISHER_RULES,
-}
 SPELLING = {variant: standard for standard, variants in SPELLINGS.items() for variant in variants.split()}
 
 # In these sources capitals within lower case are said letter by letter, except for some words.
 CAPITALS_ARE_LETTERS = ("swb1", "hub5")
-CAPITALS = re.compile(r"\b([A-Z]{2,})('?s)?\b")
-SAID_AS_WORDS = frozenset(
-    ("AIDS", "ASCII", "BASIC", "DOS", "HUD", "MADD", "NAFTA", "NASA", "NATO", "OK", "OPEC", "OSHA", "RAM")
-)
+SAID_AS_WORDS = "AIDS|ASCII|BASIC|DOS|HUD|MADD|NAFTA|NASA|NATO|OK|OPEC|OSHA|RAM"
+CAPITALS = re.compile(rf"\b(?!(?:{SAID_AS_WORDS})(?:'?s)?\b)([A-Z]{{2,}})('?s)?\b")
 PLAIN = re.compile(r"[a-z ]+")
 
 
 def spell_out(text):
     """``"TVs at NASA"`` to ``"T V's at NASA"``; text that is in capitals throughout stays as it is."""
-
-    def letters(match):
-        return match[0] if match[1] in SAID_AS_WORDS else " ".join(match[1]) + ("'s" if match[2] else "")
-
-    return text if text.isupper() else CAPITALS.sub(letters, text)
+    letters = CAPITALS.sub(lambda match: " ".join(match[1]) + ("'s" if match[2] else ""), text)
+    return text if text.isupper() else letters
 
 
 def normalise(text, source):
@@ -175,23 +161,15 @@ def normalise(text, source):
     return " ".join([SPELLING.get(word, word) for word in text.split()])
 
 
-class Format(NamedTuple):
-    """How a line of a transcript looks."""
-
-    line: str  # group 1 is the utterance
-    skip: str  # beginning of lines without an utterance
-    example: str
-
-
 TIMES = r"-?\d+(?:\.\d+)?\s+-?\d+(?:\.\d+)?"
-TURN = Format(rf"{TIMES}\s+[AB]\d*:(.*)", "#", "0.00 1.51 A: words")
-FORMATS = {
-    "swb1": Format(rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "", "sw2001A-ms98-a-0001 0.00 1.51 words"),
+TURN = (rf"#.*|{TIMES}\s+[AB]\d*:(.*)", "0.00 1.51 A: words")
+FORMATS = {  # how a line of a transcript looks, group 1 being the utterance, if the line has one; an example
+    "swb1": (rf"sw\w+-ms98-\S+\s+{TIMES}(.*)", "sw2001A-ms98-a-0001 0.00 1.51 words"),
     "fisher": TURN,
     "hub5": TURN,
-    "stm": Format(rf"(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", ";;", "en_4156 A spk 0.00 1.51 <O> WORDS"),
-    "swda": Format(r"[^|]+\|([^|]*)\|[^|]+", "", "speaker|words|act"),
-    "text": Format(r"(.*)", "", "words"),
+    "stm": (rf";;.*|(?:\S+\s+){{3}}{TIMES}(?:\s+<[^>]*>)?(.*)", "en_4156 A spk 0.00 1.51 <O> WORDS"),
+    "swda": (r"[^|]+\|([^|]*)\|[^|]+", "speaker|words|act"),
+    "text": (r"(.*)", "words"),
 }
 
 
@@ -206,17 +184,14 @@ class Transcript(NamedTuple):
 
 def utterances(transcript, skip_bad_lines=False):
     """Yield the normalised utterances of a file, leaving out the empty ones."""
-    form = FORMATS[transcript.format]
-    line_form = re.compile(form.line)
+    form, example = FORMATS[transcript.format]
     for number, line in enumerate(read_lines(transcript.path), start=1):
         line = line.strip()
-        if not line or (form.skip and line.startswith(form.skip)):
-            continue
-        if match := line_form.fullmatch(line):
-            if words := normalise(match[1], transcript.format):
+        if match := re.fullmatch(form, line):
+            if words := normalise(match[1] or "", transcript.format):
                 yield words
-        else:
-            message = f"{transcript.path}:{number}: expected a line like '{form.example}', not {line[:60]!r}"
+        elif line:
+            message = f"{transcript.path}:{number}: expected a line like '{example}', not {line[:60]!r}"
             if not skip_bad_lines:
                 raise ValueError(f"{message} (--skip-bad-lines leaves such lines out)")
             tqdm.write(f"left out: {message}")
@@ -240,13 +215,11 @@ def files_below(directory, pattern):
 def conversations(path, pattern, format_, split=None):
     """A ``Transcript`` for each file below ``path`` whose name matches ``pattern``; group 1 is the conversation. A copy
     of a file counts once."""
-    files = {}
-    for file in files_below(path, pattern):
-        if "bbn_orig" not in file.parts:  # Fisher's originals in another format
-            files.setdefault(file.name, Transcript(file, format_, re.fullmatch(pattern, file.name)[1], split))
-    if not files:
+    found = [file for file in files_below(path, pattern) if "bbn_orig" not in file.parts]  # Fisher's, in another format
+    if not found:
         raise ValueError(f"{path}: no file with a name like {pattern} in it or below")
-    return [files[name] for name in sorted(files)]
+    files = {file.name: file for file in reversed(found)}
+    return [Transcript(files[name], format_, re.fullmatch(pattern, name)[1], split) for name in sorted(files)]
 
 
 def hub5(path):
@@ -262,18 +235,13 @@ def swda(path):
     root = path / "swda_data" if (path / "swda_data").is_dir() else path
     transcripts = []
     for split, names in ((None, ("train",)), ("valid", ("val", "valid", "eval")), ("test", ("test",))):
-        files = next(filter(None, (swda_files(root, name) for name in names)), [])
+        forms = [form.format(name) for name in names for form in ("{}/*.txt", "{}_set.txt")]
+        files = next(filter(None, (sorted(root.glob(form)) for form in forms)), [])
         transcripts += [Transcript(file, "swda", file.stem, split) for file in files]
     if not transcripts or transcripts[0].split is not None:
         raise ValueError(f"--swda {path}: neither {root}/train/*.txt nor {root}/train_set.txt is there: "
                          f"give a checkout of NathanDuran/Switchboard-Corpus, or its swda_data")
     return transcripts
-
-
-def swda_files(root, name):
-    """The files of one split: those in ``name/``, else ``name_set.txt``."""
-    files = files_below(root / name, r".*\.txt") if (root / name).is_dir() else []
-    return files or list(filter(Path.is_file, [root / f"{name}_set.txt"]))
 
 
 def collect(args):

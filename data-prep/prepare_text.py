@@ -47,9 +47,19 @@ def prepare(args, sources, options, lines):
         return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types}
 
     result = common.prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
-    report(result)
+    print("             lines        words    with </s>       <unk>     share   unigram perplexity")
+    for split, row in result["splits"].items():
+        words = row["tokens"] - row["lines"]
+        print(f"{split:6}{row['lines']:12,}{words:13,}{row['tokens']:13,}{row['unknown']:12,}"
+              f"{100 * row['unknown'] / max(words, 1):8.2f} %{row['perplexity']:21.2f}")
+    vocabulary = result["vocabulary"]
+    print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
+    unknown = {split: row["unknown"] for split, row in result["splits"].items()}
+    if any(unknown.values()) and not unknown["train"]:
+        print("note: <unk> occurs in valid or test but never in training, so the model scores it badly. --min-count 2 "
+              "turns words seen once into <unk>")
     print(f"ready: {Path(args.out) / 'data-bin'}")
-    return result["splits"], result["vocabulary"]
+    return result["splits"], vocabulary
 
 
 def write_text(folder, lines):
@@ -80,28 +90,12 @@ def write_data_bin(folder, size, min_count):
 
     from fairseq_kernels.word_counts import unigram_perplexities
 
-    texts = [f"--{split}pref={folder / split}.txt" for split in SPLITS]
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
-    splits = common.binarise(folder, "--only-source", *texts, *limits, "--padding-factor", 1)
+    splits = common.binarise(folder, "--only-source", *limits, "--padding-factor", 1, ending=".txt")
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
     for split, perplexity in unigram_perplexities(folder / "data-bin").items():
         splits[split]["perplexity"] = perplexity
     return {"splits": splits, "vocabulary": len(list(read_lines(folder / "dict.txt")))}
-
-
-def report(result):
-    """Print the counts."""
-    print("             lines        words    with </s>       <unk>     share   unigram perplexity")
-    for split, row in result["splits"].items():
-        words = row["tokens"] - row["lines"]
-        print(f"{split:6}{row['lines']:12,}{words:13,}{row['tokens']:13,}{row['unknown']:12,}"
-              f"{100 * row['unknown'] / max(words, 1):8.2f} %{row['perplexity']:21.2f}")
-    vocabulary = result["vocabulary"]
-    print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
-    unknown = {split: row["unknown"] for split, row in result["splits"].items()}
-    if any(unknown.values()) and not unknown["train"]:
-        print("note: <unk> occurs in valid or test but never in training, so the model scores it badly. --min-count 2 "
-              "turns words seen once into <unk>")
 
 
 def lines_of(path, lower=False):

@@ -14,15 +14,12 @@ or "them". So even the best translator is surprised. How much is exact here: all
 import math
 import random
 import sys
-from argparse import Namespace
 from collections import Counter
 from itertools import product
 from pathlib import Path
 
-import prepare_bitext as bitext
-from common import prepare_folder, write_lines
+from common import binarise, prepare_folder, write_lines
 
-PAIR = Namespace(source_lang="de", target_lang="en", joined_dictionary=False, dict_source=None, dict_target=None)
 SIZES = {"train": 12000, "valid": 500, "test": 500}  # sentence pairs
 
 # ((German, English, person), weight); the person is the place in the lists of verb forms
@@ -158,7 +155,7 @@ def make(folder):
         for split in ("valid", "test"):
             references = (pair[side].replace(" ,", ",").replace(" .", ".") for pair in splits[split])
             write_lines(folder / f"{split}.ref.{language}", references)
-    bitext.write_data_bin(folder, PAIR)
+    binarise(folder, "--source-lang", "de", "--target-lang", "en")
     return perplexities(splits)
 
 

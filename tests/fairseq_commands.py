@@ -164,6 +164,15 @@ def trainings(folder, command, models):
     return lambda name: awaited(*queued[name])
 
 
+def readme_s_kernel(folder: Path) -> Path:
+    """README's kernel, ``laplace``, in a new folder for ``--user-dir``."""
+    blocks = (USER_DIR.parent / "README.md").read_text().split("```python\n")[1:]
+    [lines] = [block.split("```")[0] for block in blocks if "register_kernel" in block]
+    folder.mkdir()
+    (folder / "__init__.py").write_text(lines)
+    return folder
+
+
 def script(name, *arguments, **environment) -> Tuple[int, str, str]:
     """``bash scripts/NAME.sh ARGUMENTS``: its exit status, and what it wrote to stdout and stderr."""
     command = ["bash", USER_DIR.parent / "scripts" / f"{name}.sh", *map(str, arguments)]

@@ -44,13 +44,6 @@ def leaves(*tensors):
     return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
-def inputs(layer, tokens=7):
-    """Features and targets for a layer of any size, in its precision."""
-    torch.manual_seed(1)
-    features = torch.randn(tokens, layer.embed_dim, dtype=layer.weight.dtype)
-    return features.requires_grad_(), torch.randint(layer.num_embeddings, (tokens,))
-
-
 class OnCuda(torch.Tensor):
     """A CPU tensor that says it is on a GPU."""
 

@@ -28,6 +28,11 @@ def call(*arguments, **variables):
     return subprocess.run(command(*arguments), capture_output=True, text=True, env={**environment(), **variables})
 
 
+def succeeded(result):
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
 def start(*arguments):
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command(*arguments), env=environment(), **how)

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import List, Tuple
 
 import sacrebleu
 
@@ -10,12 +10,8 @@ import sacrebleu
 def lines_of(generated: Path, kind: str) -> List[str]:
     """The best hypothesis of each sentence (``H``, the first of an n-best list) or its reference (``T``), tokenised, in
     the corpus' order."""
-    first: Dict[int, str] = {}
-    with open(generated, encoding="utf-8") as lines:
-        for line in lines:
-            match = re.match(rf"{kind}-(\d+)\t(?:[^\t]*\t)?(.*)", line)
-            if match:
-                first.setdefault(int(match[1]), match[2].strip())
+    found = re.findall(rf"^{kind}-(\d+)\t(?:[^\t\n]*\t)?(.*)", generated.read_text(encoding="utf-8"), re.M)
+    first = {int(number): text.strip() for number, text in reversed(found)}
     return [first[number] for number in sorted(first)]
 
 
@@ -35,8 +31,8 @@ def sacrebleu_of(generated: Path, reference: Path, language: str) -> Tuple[float
 
     detokenise = MosesDetokenizer(lang=language).detokenize
     output = [detokenise(line.split()) for line in lines_of(generated, "H")]
-    with open(reference, encoding="utf-8") as lines:  # not splitlines, which parts them at other characters, too
-        sentences = [line.rstrip("\n") for line in lines]
+    text = reference.read_text(encoding="utf-8")
+    sentences = text.removesuffix("\n").split("\n")  # not splitlines, which parts them at other characters, too
     if len(output) != len(sentences):
         raise ValueError(f"{len(output)} translations in {generated}, {len(sentences)} lines in {reference}")
     if not any(output):

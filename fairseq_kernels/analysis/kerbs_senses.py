@@ -93,8 +93,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for senses.json")
     args = parser.parse_args()
     frame, vectors = senses(args.checkpoint, args.data)
-    unknown = sorted(set(args.words or ()) - set(frame.word))
-    if unknown:
+    if unknown := sorted(set(args.words or ()) - set(frame.word)):
         parser.error(f"{', '.join(unknown)}: not in the dictionary of {args.data}")
     words = args.words or most_frequent(frame, args.number)
     rows = pandas.concat([frame[frame.word == word] for word in words])

@@ -21,13 +21,11 @@ def graph(kernel: Kernel, distance: Tensor) -> Tuple[Tensor, Tensor]:
     """S and dS/dr (N,) of a kernel at r = ||W_v - h||, in float64.
 
     Args:
-        kernel: a function of the distance alone, of any ``embed_dim``.
+        kernel: a function of the distance alone, with an ``embed_dim`` of 1.
         distance: (N,), positive: at 0 some kernels have no gradient.
     """
     distance = distance.detach().double().requires_grad_()
-    context = distance.new_zeros(1, kernel.embed_dim)
-    direction = torch.eye(1, kernel.embed_dim, dtype=torch.float64)
-    values = kernel(context + distance.unsqueeze(1) * direction, context).squeeze(0)
+    values = kernel(distance.unsqueeze(1), distance.new_zeros(1, 1)).squeeze(0)
     [gradient] = torch.autograd.grad(values.sum(), distance)
     return values.detach(), gradient
 
@@ -39,10 +37,9 @@ def plot(kernels: str, kernel_params: str, max_distance: float, path: Path) -> N
         raise ValueError(f"{name} is no function of the distance alone; choose from {', '.join(DISTANCE_KERNELS)}")
     x = torch.linspace(0, max_distance, POINTS + 1, dtype=torch.float64)[1:]
     label = r"$\|W_v - h\|$"
-    modules = build_kernels(names, 1, kernel_params)
     pyplot = file_pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for name, kernel in zip(names, modules):
+    for name, kernel in zip(names, build_kernels(names, 1, kernel_params)):
         settings = ", ".join(f"{hyper.name} {kernel.value(hyper.name):g}" for hyper in kernel.all_hyperparameters())
         for axis, values in zip(axes, graph(kernel, x)):
             axis.plot(x, values, label=f"{name} ({settings.removesuffix(', scale 1')})")

@@ -18,9 +18,7 @@ import torch
 USED = ("fairseq_kernels", "configs", "scripts", "data-prep", "examples", ":!configs/searched.yaml")
 
 
-def measured(
-    build: Callable[[], Callable[[], None]], steps: int, threads: Optional[int], device: str, imports=()
-) -> Dict:
+def measured(build: Callable[[], Callable], steps: int, threads: Optional[int], device: str, imports=()) -> Dict:
     """Runs ``build()()`` once to warm up and ``steps`` times in a new process, alone. On CPU it needs Linux.
     Processes share the modules ``imports``.
 

@@ -41,9 +41,8 @@ def read(checkpoint: Path, data: Path, split: str = "test") -> Reading:
     model.to(device).eval()
     task.args.tokens_per_sample = min(BLOCK, task.args.tokens_per_sample, model.max_positions())
     task.load_dataset(split)
-    batches = task.get_batch_iterator(task.dataset(split), max_sentences=BATCH).next_epoch_itr(shuffle=False)
     blocks = {}
-    for batch in batches:
+    for batch in task.get_batch_iterator(task.dataset(split), max_sentences=BATCH).next_epoch_itr(shuffle=False):
         moved = utils.move_to_cuda(batch) if device == "cuda" else batch
         features, _ = model(**moved["net_input"], features_only=True)
         for block, vectors, words in zip(batch["id"].tolist(), features.float().cpu(), batch["target"]):

@@ -143,9 +143,9 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
     """Has Snakemake run what isn't done, tells of progress, and puts what is done into the results; returns what has
     failed."""
     left = [run for run in runs if not run.is_done()]
-    logs = {run.folder: run.folder / "train.log" for run in left}
-    progress = {run.folder: follow(logs[run.folder], settings_of(run.arguments()), f"{run.label}: ") for run in left}
+    progress = {}
     for run in left:
+        progress[run.folder] = follow(run.folder / "train.log", settings_of(run.arguments()), f"{run.label}: ")
         (run.folder / "failed").unlink(missing_ok=True)
     process = started(left, args) if left else None
     left = list(runs)

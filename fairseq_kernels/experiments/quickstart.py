@@ -51,19 +51,15 @@ def main(folder: str) -> None:
     show(out, runs)
 
 
-def value(run: Run, split: str, metric: str) -> float:
-    [figure] = [each for each in run.record()["metrics"] if (each["split"], each["metric"]) == (split, metric)]
-    return figure["value"]
-
-
 def show(out: Path, runs: List[Run]) -> None:
     """Figures, sentences and curves."""
     *models, translation = runs
+    value = {(run.row, m["split"], m["metric"]): m["value"] for run in runs for m in run.record()["metrics"]}
     unigram = json.loads((out / "lm" / "prepare.json").read_text(encoding="utf-8"))["result"]["splits"]
     best = json.loads((out / "mt" / "prepare.json").read_text(encoding="utf-8"))["result"]["valid"]
     print(f"\nLanguage models\n{'softmax':12} test perplexity\n{'unigram':12} {unigram['test']['perplexity']:.1f}")
     for run in models:
-        print(f"{run.row:12} {value(run, 'test', 'ppl'):.1f}")
+        print(f"{run.row:12} {value[run.row, 'test', 'ppl']:.1f}")
     print("stock and lin are the same model, so they agree. lin-tuned and 3xlin,log move the output matrix in larger\n"
           "steps (scores times 4): compare these two with each other. On so little text, a few percent mean nothing.")
     logs = {run.row: run.folder / "train.log" for run in models}
@@ -73,5 +69,5 @@ def show(out: Path, runs: List[Run]) -> None:
     names = {"S": "  German     ", "T": "  reference  ", "H": "  model      ", "P": ""}
     for kind, text in re.findall(r"^([STHP])-[0-3]\t(?:-[^\t\n]*\t?)?(.*)", generated, re.M):
         print(f"{names[kind]}{text}")
-    found = value(translation, "valid", "ppl"), *(value(translation, "test", name) for name in ("bleu", "sacrebleu"))
-    print(END.format(best, *found))
+    places = ("valid", "ppl"), ("test", "bleu"), ("test", "sacrebleu")
+    print(END.format(best, *(value[translation.row, split, metric] for split, metric in places)))

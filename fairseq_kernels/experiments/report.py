@@ -3,6 +3,7 @@
 ``scripts/report.sh`` runs it.
 """
 
+import io
 import math
 import re
 import shlex
@@ -15,13 +16,17 @@ import numpy
 import pandas
 import yaml
 
+from ..analysis.curves import file_pyplot
 from ..analysis.markdown import escaped, markdown_table
 from ..errors import CommandParser, one_line_errors
 from ..whole_files import read_records, write_text
-from . import figures, statistics, tables
+from . import statistics, tables
 from .results import METRICS, SPLITS, Metric, differences, frame, logarithms, paper_figures, spread_of_seeds
 
 LEVEL = 0.05
+SIZES = {"cpu": "2 × 128", "medium": "2 × 256", "paper": "2 × 512"}  # of language models, by profile
+ALL_TALK = 24.6  # millions of words of the training text of the corpus "talk", as many as the paper has
+STYLE = {"svg.hashsalt": "", "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
 ORDER = ("table1", "table2", "table3", "table4", "linear_weight", "spherical_table", "kerbs_table")  # the papers'
 
 
@@ -84,13 +89,7 @@ def at(rows: pandas.DataFrame, **values: str) -> pandas.DataFrame:
 def load_results(folder: Path) -> Results:
     """The tables that have been run, with the spread of seeds over the trainings of all of them."""
     records = {name: read_records(folder / f"{name}.json") for name in tables.names()}
-    for table, record in ((table, record) for table, every in records.items() for record in every):
-        for figure in record["metrics"]:
-            if type(figure["value"]) not in (int, float):
-                where = f"{folder / table}.json, row {record['run']['row']}"
-                raise ValueError(f"{where}: the {figure['metric']} {figure['value']!r} is no number")
-    known = {name: (tables.load_table(name), frame(every)) for name, every in records.items()}
-    known = {name: pair for name, pair in known.items() if len(pair[1])}
+    known = {name: (tables.load_table(name), frame(every)) for name, every in records.items() if every}
     if not known:
         raise ValueError(f"{folder} has no results of a table; bash scripts/table1.sh makes some")
     spreads = spread_of_seeds(pandas.concat([figures for _, figures in known.values()]))
@@ -277,7 +276,7 @@ def verdicts(folder: Path, results: Results) -> List[Chapter]:
         "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
         "from rho=0.001), in square brackets their 95 % intervals."
     )
-    plot = figures.gains(pandas.concat(compared for _, _, compared in results.values()))
+    plot = gains(pandas.concat(compared for _, _, compared in results.values()))
     claims = Chapter("verdicts", "What holds of the papers' claims", "", [short], plot)
     return [claims, Chapter("evidence", "The evidence for each verdict", note, [long])]
 
@@ -312,8 +311,46 @@ def evidence(row: str, results: Results) -> Tuple[str, str, str, int]:
         shown.append(f"{interval(about, line.difference, line.low, line.high)}{whose}{sure}")
     mean = math.exp(values.mean()) if about.relative else values.mean()
     place = f"{name} ({corpus}, {profile}, {about.label}{'' if split == 'test' else f' ({split})'})"
-    size = f"{corpus} {profile if metric == 'bleu' else figures.SIZES.get(profile, profile)}"
+    size = f"{corpus} {profile if metric == 'bleu' else SIZES.get(profile, profile)}"
     return place, f"{own} {', '.join(shown) or f'{number(mean)} ({len(values)})'}", size, len(values)
+
+
+# the plot
+
+
+def gains(compared: pandas.DataFrame) -> str:
+    """Gains over lin of LSTMs of 2 × 256 on corpora named ``talk``, or ``talk-5M``, by words of training text, with
+    intervals, and those of the paper's mixtures as diamonds; "" where fewer than two amounts were tried. ``compared``
+    has the differences of all tables."""
+    rows = compared[(compared.metric == "ppl") & (compared.split == "test") & (compared.base == "lin")]
+    words = rows.corpus.str.extract(r"^talk-?(?:([\d.]+)M)?$")[0].astype(float)
+    rows = rows.assign(words=words.where(rows.corpus != "talk", ALL_TALK))
+    rows = rows[(rows.profile == "medium") & rows.words.notna()].sort_values("words", kind="stable")
+    if rows.words.nunique() < 2:
+        return ""
+    paper = paper_figures(tables.load_table("table3"), "ppl")
+    paper = 100 * (paper.drop("lin") / paper["lin"] - 1)
+    pyplot, out = file_pyplot(), io.StringIO()
+    with pyplot.rc_context(STYLE):
+        figure, axis = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
+        axis.axhline(0, color="grey", linewidth=0.6)
+        for count, (name, those) in enumerate(rows.groupby("name", sort=False)):
+            x = those.words * 1.04 ** (count + 1)  # so that none hides another, nor the paper's
+            low, middle, high = (100 * numpy.expm1(those[key].astype(float)) for key in ("low", "difference", "high"))
+            ends = numpy.nan_to_num([middle - low, high - middle])
+            axis.errorbar(x, middle, yerr=ends, fmt="o-", color=f"C{count}", markersize=4, label=name)
+        label = "Gao et al.'s mixtures,\n25 M other words"
+        axis.plot([ALL_TALK] * len(paper), paper, "D", color="grey", fillstyle="none", markersize=4, label=label)
+        places = sorted({*rows.words, ALL_TALK})
+        axis.set_xscale("log")
+        axis.set_xticks(places, map("{:g} M".format, places))
+        axis.minorticks_off()
+        axis.set(xlabel="words of training text", ylabel="difference from plain lin's perplexity, %")
+        figure.legend(loc="outside right center")
+        figure.savefig(out, format="svg", metadata={"Date": None})  # the same each time
+        pyplot.close(figure)
+    svg = out.getvalue()
+    return svg[svg.index("<svg") :]
 
 
 # output
@@ -353,10 +390,8 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def code(options: str) -> str:
-    """Code in Markdown, between more backticks than it has in a row."""
-    fence = "`" * (1 + max(map(len, re.findall("`+", options)), default=0))
-    space = " " * ("`" in options[:1] + options[-1:])
-    return f"{fence}{space}{options}{space}{fence}".replace("|", r"\|") if options else ""
+    """Code in Markdown; no option has a backtick."""
+    return f"`{options}`".replace("|", r"\|") if options else ""
 
 
 def put_into(text: str, chapters: Sequence[Chapter]) -> str:

@@ -14,7 +14,6 @@ import pandas
 from . import statistics
 from .tables import Table, in_present_words, words_of
 
-Record = Dict[str, Dict]
 BASELINES = ("lin", "softmax", "log-softmax")  # what rows are compared with; without these, the table's first
 APART = re.compile(r"^$|--stock")  # options of no model, and of fairseq's own, whose seeds differ far more
 COLUMN = ["profile", "corpus", "metric", "split"]
@@ -49,7 +48,7 @@ METRICS = {  # in the columns' order
 SPLITS = ("test", "valid", "train")  # in the columns' order
 
 
-def frame(records: Sequence[Record]) -> pandas.DataFrame:
+def frame(records: Sequence[Dict]) -> pandas.DataFrame:
     """A line a figure: ``name`` (of its row), ``corpus``, ``data``, ``profile``, ``seed``, ``options``, ``split``,
     ``metric`` and ``value``, the ``record``, the ``parts`` of that split and the ``difference`` from another model's
     figure (None if not known).
@@ -68,11 +67,10 @@ def frame(records: Sequence[Record]) -> pandas.DataFrame:
             values = {name: metric.get(name) for name in ("split", "metric", "value", "difference")}
             lines.append({**shared, **values, "parts": record.get("parts", {}).get(metric["split"])})
     figures = pandas.DataFrame(lines)
-    if lines:
-        first = figures.groupby(["corpus", "profile", "name"]).options.transform("first")
-        figures["name"] = figures.name.where(figures.options == first, figures.name + " (" + figures.options + ")")
-        several = figures.groupby("corpus").data.transform("nunique") > 1
-        figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
+    first = figures.groupby(["corpus", "profile", "name"]).options.transform("first")
+    figures["name"] = figures.name.where(figures.options == first, figures.name + " (" + figures.options + ")")
+    several = figures.groupby("corpus").data.transform("nunique") > 1
+    figures["corpus"] = figures.corpus.where(~several, figures.corpus + " " + figures.data)
     return figures
 
 

@@ -18,7 +18,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, TextIO, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from ..analysis.curves import read_curves
 from ..errors import PREFIX, explanation
@@ -211,8 +211,12 @@ def train(arguments: List[str], folder: Path, label: str = "", quiet: bool = Fal
 
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "train.log"
-    with open(folder / "lock", "a+") as lock:
-        take(lock, f"{label}waits for {{}}, which trains in {folder}")
+    with open(folder / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{label}waits for another process, which trains in {folder}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         progress = follow(log, settings_of(arguments[1:]), label)
         next(progress)
         process = multiprocessing.get_context("fork").Process(target=commands.train, args=(arguments, log, os.getpid()))
@@ -232,31 +236,16 @@ def train(arguments: List[str], folder: Path, label: str = "", quiet: bool = Fal
         raise Failed(f"the training diverged; give a lower --lr or --clip-norm, and another --save-dir (log: {log})")
 
 
-def take(lock: TextIO, waits: str) -> None:
-    """Locks a file that says which process has it; ``waits``: what is said where another has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        print(waits.format(f"process {lock.read().strip() or 'unknown'}"), flush=True)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    lock.truncate(0)
-    print(os.getpid(), file=lock, flush=True)
-
-
 def follow(log: Path, settings: Settings, label: str = "") -> Iterator[None]:
     """Each step prints what is new in a training's log since the last one; the first one nothing."""
     place, seconds_per_update = log.stat().st_size if log.exists() else 0, []
     while True:
         yield
-        if log.exists():
-            with open(log, "rb") as file:
-                file.seek(place)
-                text = file.read()
-            text = text[: text.rfind(b"\n") + 1]
-            place += len(text)
-            for line in news(text.decode(errors="replace"), settings, seconds_per_update):
-                print(f"{label}{line}", flush=True)
+        text = log.read_bytes()[place:] if log.exists() else b""
+        text = text[: text.rfind(b"\n") + 1]
+        place += len(text)
+        for line in news(text.decode(errors="replace"), settings, seconds_per_update):
+            print(f"{label}{line}", flush=True)
 
 
 def news(text: str, settings: Settings, seconds_per_update: List[float]) -> Iterator[str]:

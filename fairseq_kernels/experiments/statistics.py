@@ -43,8 +43,6 @@ def spread(values: pandas.DataFrame) -> Spread:
     (seed and size) and ``value``."""
     values = values[numpy.isfinite(values.value)]
     values = values[values.groupby("configuration").block.transform("nunique") > 1]
-    if not len(values):
-        return Spread()
     pooled = []
     for factors in (("configuration",), ("configuration", "block")):
         squares, freedom = residual(values, *factors)

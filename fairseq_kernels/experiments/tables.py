@@ -105,9 +105,8 @@ class Table:
     def chosen(self, names: Sequence[str]) -> List[Row]:
         """The rows of these names; all if none are given."""
         by_name = {row.name: row for row in self.rows}
-        for name in names:
-            if name not in by_name:
-                raise ValueError(f"--rows: {name!r} is not in {self.name}; choose from {' '.join(by_name)}")
+        for name in [name for name in names if name not in by_name]:
+            raise ValueError(f"--rows: {name!r} is not in {self.name}; choose from {' '.join(by_name)}")
         return [by_name[name] for name in names] if names else list(self.rows)
 
 

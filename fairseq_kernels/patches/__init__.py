@@ -32,18 +32,14 @@ PATCHES: List[Patch] = []
 
 
 def replaces(owner, name: str, issue: int = 0):
-    """Decorates a function that takes the place of ``owner.name``, which it gets as its first argument."""
+    """Decorates a function that takes the place of ``owner.name``, which it gets as its first argument; where
+    ``owner`` is None, one without arguments that changes ``name``."""
 
     def register(function):
         PATCHES.append(Patch(owner, name, function, issue))
         return function
 
     return register
-
-
-def changes(name: str, issue: int = 0):
-    """Decorates a function without arguments that changes ``name``."""
-    return replaces(None, name, issue)
 
 
 def apply() -> None:

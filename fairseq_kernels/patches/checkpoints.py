@@ -3,6 +3,7 @@
 import logging
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Optional
 
@@ -35,8 +36,6 @@ def save(theirs, obj, filename: str, async_write: bool = False) -> None:
     """
     if early_stop():
         obj["extra_state"]["early_stop"] = dict(early_stop())
-    if async_write:
-        return theirs(obj, filename, async_write)
     write(filename, lambda file: torch.save(obj, file))
 
 
@@ -46,8 +45,6 @@ def copy(theirs, source: str, target: str, overwrite: bool = False) -> bool:
 
     Lost: an interruption or a full disk destroyed checkpoint_last.pt and checkpoint_best.pt.
     """
-    if file_io.IOPathManager is not None:  # which knows other file systems
-        return theirs(source, target, overwrite)
     with open(source, "rb") as content:
         write(target, lambda file: shutil.copyfileobj(content, file, 1 << 20))
     return True
@@ -74,12 +71,10 @@ def finish_copies(cfg, path: Path, suffix: str, state: dict) -> None:
     if state.get("val_loss") is not None and state["val_loss"] == state.get("best"):
         names.append("checkpoint_best")
     for target in (path.with_name(f"{name}{suffix}.pt") for name in names):
-        try:
-            is_older = not target.is_file() or place(target) < place(path)
-        except Damaged:
-            is_older = True
-        if is_older:
-            file_io.PathManager.copy(str(path), str(target))
+        with suppress(Damaged):
+            if target.is_file() and place(target) >= place(path):
+                continue
+        file_io.PathManager.copy(str(path), str(target))
 
 
 def finish_epoch(cfg, trainer, state: dict) -> None:

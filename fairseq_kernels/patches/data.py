@@ -11,14 +11,14 @@ from fairseq.data.huffman import HuffmanMMapIndex
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype, infer_dataset_impl
 
 from ..errors import mistake
-from . import changes, replaces
+from . import replaces
 
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the word numbers' type, sentences
 OTHER_FORMATS = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
 AGAIN = "make the data-bin again, with a data-prep script or fairseq-preprocess"
 
 
-@changes("numpy.compat")
+@replaces(None, "numpy.compat")
 def restore_numpy_compat() -> None:
     """fairseq names np.compat.long, which numpy 2.4 no longer has, in its datasets of blocks.
 

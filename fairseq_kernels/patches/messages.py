@@ -4,10 +4,10 @@ import os
 import sys
 
 from ..errors import explanation, mistake
-from . import changes
+from . import replaces
 
 
-@changes("sys.excepthook")
+@replaces(None, "sys.excepthook")
 def explain_mistakes() -> None:
     """fairseq's commands do not catch the exceptions of its helpers, of torch and of the system.
 
@@ -19,13 +19,12 @@ def explain_mistakes() -> None:
     previous = sys.excepthook
 
     def hook(kind, error, trace):
-        line = explanation(error)
         if isinstance(error, KeyboardInterrupt):
             further = "; the same command goes on from the last checkpoint" if "train" in program else ""
             print(f"interrupted{further}", file=sys.stderr)
-        elif line is None:
-            previous(kind, error, trace)
-        else:
+        elif line := explanation(error):
             print(mistake(line), file=sys.stderr)
+        else:
+            previous(kind, error, trace)
 
     sys.excepthook = hook

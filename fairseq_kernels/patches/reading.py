@@ -9,14 +9,14 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils
 
 from ..checkpoint import allow_harmless_classes, checked
-from . import changes, replaces
+from . import replaces
 
 # of Python, what fairseq's own defaults need, such as "[(512, 3)] * 20"
 VALUES = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
 VALUES += (ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
-@changes("torch.serialization's safe classes", issue=5603)
+@replaces(None, "torch.serialization's safe classes", issue=5603)
 def let_checkpoints_be_read() -> None:
     """fairseq stores an argparse.Namespace and numpy's numbers, which torch's safe loader refuses since 2.6.
 
@@ -61,7 +61,7 @@ def evaluated(text: str):
     return eval(compile(tree, "setting", "eval"), {"__builtins__": {}})
 
 
-@changes("eval, in fairseq's modules")
+@replaces(None, "eval, in fairseq's modules")
 def evaluate_values_alone() -> None:
     """fairseq evaluates settings as Python programs, those of a checkpoint too.
 

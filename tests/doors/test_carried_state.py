@@ -5,13 +5,11 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq_commands import SIZES, Trained, fairseq, later, logged, training
+from fairseq_commands import Trained, fairseq, later, lm_training, logged
 from trained_models import load
 
 from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.continued_text import stream_batches
-
-OPTIONS = ("--arch", "kernel_lstm_lm_swb", "--criterion", "kernel_mixture_cross_entropy", *SIZES["lstm"])
 
 
 @pytest.mark.parametrize("blocks, rows, shards", [(23, 4, 1), (24, 4, 1), (23, 3, 2), (5, 4, 2), (1, 1, 1)])
@@ -29,9 +27,9 @@ def test_each_row_continues_the_last_ones(blocks, rows, shards):
 @pytest.fixture(scope="module")
 def trained(lm_data, tmp_path_factory):
     """Three epochs of a model that carries its state, over blocks of four words."""
-    cut = (*OPTIONS, "--task", "language_modeling", "--tokens-per-sample", 4, "--max-epoch", 3, "--batch-size", 5)
+    cut = ("--sample-break-mode", "none", "--tokens-per-sample", 4, "--max-epoch", 3, "--batch-size", 5)
     folder = tmp_path_factory.mktemp("carried")
-    return Trained(folder, fairseq(*training(lm_data, folder, *cut, "--max-update", 999, "--carry-state")))
+    return Trained(folder, fairseq(*lm_training(lm_data, folder, *cut, "--max-update", 999, "--carry-state")))
 
 
 def test_evaluation_has_the_whole_text_before_each_word(lm_data, trained):

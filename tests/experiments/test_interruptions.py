@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from filelock import FileLock
-from table_commands import LONG, call, processes, start, wait_until
+from table_commands import LONG, call, processes, start, succeeded, wait_until
 
 from fairseq_kernels.whole_files import read_records
 
@@ -19,8 +19,7 @@ def figures(folder):
 
 
 def made(corpus, folder, options=ROWS):
-    result = call("table3", corpus, folder, *options)
-    assert result.returncode == 0, result.stdout + result.stderr
+    succeeded(call("table3", corpus, folder, *options))
     return figures(folder)
 
 

@@ -11,9 +11,9 @@ import numpy
 import pytest
 import torch
 import yaml
-from fairseq_commands import LM_TASK, SIZES, fairseq, script
+from fairseq_commands import LM_TASK, SIZES, fairseq, readme_s_kernel, script
 from forked_python import forked_python
-from table_commands import SHORT, call, environment
+from table_commands import SHORT, call, environment, succeeded
 
 from fairseq_kernels.analysis import word_similarity
 from fairseq_kernels.analysis.top10_error import top10_error
@@ -25,23 +25,10 @@ from fairseq_kernels.whole_files import read_records
 
 # the best checkpoint isn't the last one
 OPTIONS = [*SHORT, "--log-interval", "5", "--warmup-updates", "1", "--maximize-best-checkpoint-metric"]
-OWN_KERNEL = """import fairseq_kernels.fairseq_plugin
-from fairseq_kernels import Kernel, register_kernel
-
-@register_kernel("twice")
-class Twice(Kernel):
-    def similarity(self, products, words, contexts):
-        return 2 * products[0]
-"""
 
 
 def records(folder, table):
     return read_records(folder / "results" / f"{table}.json")
-
-
-def succeeded(result):
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -180,17 +167,15 @@ def test_a_cluster_s_profile_and_a_home_that_cant_be_written(corpus, tmp_path):
 
 def test_a_kernel_of_one_s_own(corpus, tmp_path, monkeypatch):
     """In a table, and in single evaluations."""
-    own = tmp_path / "own_kernels"
-    own.mkdir()
-    (own / "__init__.py").write_text(OWN_KERNEL)
-    (tmp_path / "mine.yaml").write_text("{title: a, source: b, rows: [{name: twice, options: --kernels twice}]}")
+    own = readme_s_kernel(tmp_path / "own_kernels")
+    (tmp_path / "mine.yaml").write_text("{title: a, source: b, rows: [{name: own, options: --kernels laplace}]}")
     monkeypatch.setattr(tables, "TABLES", tmp_path)
     monkeypatch.setattr(sys, "executable", forked_python())
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     places = ["--save-dir", tmp_path / "runs", "--results", tmp_path / "results", "--user-dir", own]
     cli.table_command("mine", *map(str, [corpus, "--profile", "cpu", *places, "--", *SHORT]))
     [record] = records(tmp_path, "mine")
-    [best] = tmp_path.glob("runs/toy/cpu/twice-*/seed1/checkpoint_best.pt")
+    [best] = tmp_path.glob("runs/toy/cpu/own-*/seed1/checkpoint_best.pt")
     code, out, err = script("evaluate_lm", corpus, best, "--user-dir", own)
     assert code == 0, err
     [value] = [each["value"] for each in record["metrics"] if each["split"] == "test"]

@@ -15,7 +15,7 @@ import pytest
 from fairseq_commands import script
 from forked_python import forked_python
 from preparations import write
-from table_commands import SMALL, command, environment, processes, wait_until
+from table_commands import SMALL, command, environment, processes, succeeded, wait_until
 
 from fairseq_kernels.experiments.tables import ROOT, TABLES
 from fairseq_kernels.whole_files import read_records
@@ -88,8 +88,7 @@ def test_a_process_for_each_command(corpus, quickstart, tmp_path):
     def started(words):
         calls.write_text("")
         variables = {**os.environ, "PYTHON_BIN": str(python), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=variables)
-        assert done.returncode == 0, done.stdout + done.stderr
+        succeeded(subprocess.run(list(map(str, words)), capture_output=True, text=True, env=variables))
         return [name.rpartition(".")[2] for name in re.findall(r"-m (\S+) |^from fairseq_k", calls.read_text(), re.M)]
 
     train = ["bash", ROOT / "scripts" / "train_lm.sh", corpus, "--profile", "cpu", *LITTLE]

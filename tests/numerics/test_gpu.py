@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 import torch
-from layer_checks import FAMILY, LAYERS, gradients, inputs, randomised
+from layer_checks import FAMILY, LAYERS, gradients, randomised, tokens
 
 from fairseq_kernels import GeneralizedSoftmax
 from fairseq_kernels.fused import mixture_nll
@@ -63,7 +63,7 @@ def on_the_cpu(name, smoothing):
     torch.manual_seed(0)
     layer = randomised(EVERY[name](32, 1001)).half().double()
     layer.memory_budget = 300 * layer.work_space().numbers * 4  # several chunks of unlike size
-    features, target = inputs(layer, 700)
+    features, target = tokens(700, 32, 1001)
     features = features.detach().half().double().requires_grad_()
     expected = results(copy.deepcopy(layer), features, target, smoothing, contextlib.nullcontext())
     return layer, features.detach(), target, {of: value.detach() for of, value in expected.items()}

@@ -348,34 +348,6 @@ def test_vectors_of_length_zero():
     torch.testing.assert_close(losses, -layer(features)[[0, 1], [3, 4]])
 
 
-def test_senses_move_to_a_word_of_two_meanings():
-    """Word 1 occurs in two opposite contexts, the others in one; word 4 never does and has a sense to spare: it moves
-    to word 1, whose loss falls below what one sense can reach."""
-    centres = 4 * torch.cat([torch.eye(4), -torch.eye(4)[:1]])
-    contexts = {0: [1], 1: [0, 4], 2: [2], 3: [3]}
-    moving = AllocationSettings(every=20, share=0.25, frequent=1.0, rate=0.1)
-    losses = {}
-    for name, allocation in (("fixed", None), ("moving", moving)):
-        torch.manual_seed(1)
-        layer = KerBSoftmax(4, 5, senses=6, kernel=False, allocation=allocation).train()
-        layer.sense_word.copy_(torch.tensor([0, 1, 2, 3, 4, 4]))
-        adam = torch.optim.Adam(layer.parameters(), lr=0.02)
-        for update in range(300):
-            words = torch.arange(40) % 4
-            choices = [(contexts[word], i // 4) for i, word in enumerate(words.tolist())]
-            places = torch.tensor([own[number % len(own)] for own, number in choices])
-            features = centres[places] + 0.1 * torch.randn(40, 4)
-            adam.zero_grad()
-            layer.set_num_updates(update)
-            loss = layer.nll(features, words) / 40
-            loss.backward()
-            adam.step()
-        losses[name] = loss.item()
-        counts = torch.bincount(layer.sense_word, minlength=5).tolist()
-        assert counts == ([1, 1, 1, 1, 2] if allocation is None else [1, 2, 1, 1, 1])
-    assert losses["moving"] < 0.5 * losses["fixed"]
-
-
 TWO_PROCESSES = """
 import sys, torch
 from torch import distributed

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
@@ -16,8 +15,6 @@ from fairseq_kernels.models import KernelLSTMLanguageModel
 from fairseq_kernels.models.kernel_lstm_lm import KernelLSTMLanguageModelConfig
 from fairseq_kernels.models.output_layer_config import OutputLayerConfig, build_output_layer, with_defaults
 from fairseq_kernels.output_layers.table import LAYERS
-
-KernelMixtureCrossEntropy = CRITERION_REGISTRY["kernel_mixture_cross_entropy"]
 
 
 @pytest.fixture

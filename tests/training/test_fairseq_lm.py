@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq_commands import ALL_SENTENCES, LM_TASK, SIZES, fairseq, lm_training, logged, start
+from fairseq_commands import LM_TASK, fairseq, lm_training, logged, start
 from trained_models import decodes_step_by_step, load, loss_of, padded_batch, parameters
 
 import fairseq_kernels.fairseq_plugin  # noqa: F401
@@ -136,11 +136,9 @@ def test_retained_dropout_is_between_the_layers_too(mixture_lm):
 
 
 TWO_PROCESSES = (
-    *LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "2xlin,rbf",
-    "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
-    "--criterion", "kernel_mixture_cross_entropy", "--pi-variance-weight", 0.5, "--label-smoothing", 0.1,
-    "--optimizer", "sgd", "--lr", 0.5, "--max-update", 4, "--log-format", "json", "--no-epoch-checkpoints",
-    "--batch-size", 8, *ALL_SENTENCES,
+    "--kernels", "2xlin,rbf", "--kernel-params", "rbf.gamma=learned", "--share-decoder-input-output-embed",
+    "--pi-variance-weight", 0.5, "--label-smoothing", 0.1, "--optimizer", "sgd", "--lr", 0.5, "--max-update", 4,
+    "--batch-size", 8,
 )  # fmt: skip
 
 
@@ -148,21 +146,21 @@ TWO_PROCESSES = (
 def one_process(lm_data, tmp_path_factory):
     """Update i takes the batches that two processes take in their update i: the last one of an epoch of 15 has 3."""
     folder = tmp_path_factory.mktemp("one")
-    return folder, fairseq("train", lm_data, *TWO_PROCESSES, "--update-freq", 4, "--save-dir", folder)
+    return folder, fairseq(*lm_training(lm_data, folder, *TWO_PROCESSES, "--update-freq", 4))
 
 
 @pytest.mark.parametrize("started", ["by fairseq", "by torchrun"])
 def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
     """Two processes with two batches each as one with all four; in the last update one of them has a single batch."""
-    options = (lm_data, *TWO_PROCESSES, "--update-freq", 2, "--find-unused-parameters", "--save-dir", tmp_path)
+    command = lm_training(lm_data, tmp_path, *TWO_PROCESSES, "--update-freq", 2, "--find-unused-parameters")
     if started == "by fairseq":
-        processes = [start("train", *options, "--distributed-world-size", 2)]
+        processes = [start(*command, "--distributed-world-size", 2)]
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-        processes = [start("train", *options, environment={**shared, "RANK": rank}) for rank in ("0", "1")]
+        processes = [start(*command, environment={**shared, "RANK": rank}) for rank in ("0", "1")]
     results = [process.wait() for process in processes]
     assert not any(result.code for result in results), [result.text[-2000:] for result in results]
     folder, one = one_process
@@ -175,11 +173,9 @@ def test_two_processes_train_as_one(started, one_process, lm_data, tmp_path):
 
 def test_two_processes_go_on(lm_data, tmp_path):
     """From their checkpoint; and with a single batch, so that one of them only fills up."""
-    options = (*LM_TASK, "--arch", "kernel_lstm_lm", *SIZES["lstm"], "--kernels", "lin", "--batch-size", 1000)
-    options += ("--criterion", "kernel_mixture_cross_entropy", "--optimizer", "adam", "--lr", 0.01)
-    options += ("--log-format", "json", "--no-epoch-checkpoints", "--distributed-world-size", 2, "--save-dir", tmp_path)
+    options = ("--kernels", "lin", "--batch-size", 1000, "--distributed-world-size", 2)
     options += ("--num-workers", 0)  # for each epoch's data a process would be spawned, which imports torch and fairseq
-    results = [fairseq("train", lm_data, *options, "--max-epoch", epochs) for epochs in (2, 3)]
+    results = [fairseq(*lm_training(lm_data, tmp_path, *options, "--max-epoch", epochs)) for epochs in (2, 3)]
     losses = [[line["loss"] for line in logged(result, "valid")] for result in results]
     assert list(map(len, losses)) == [2, 1] and losses[1][0] < losses[0][1] < losses[0][0]
     last = checkpoint.load(tmp_path / "checkpoint_last.pt")
