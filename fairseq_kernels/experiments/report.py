@@ -390,8 +390,10 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def code(options: str) -> str:
-    """Code in Markdown; no option has a backtick."""
-    return f"`{options}`".replace("|", r"\|") if options else ""
+    """Code in Markdown, between more backticks than it has in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", options)), default=0))
+    space = " " * ("`" in options[:1] + options[-1:])
+    return f"{fence}{space}{options}{space}{fence}".replace("|", r"\|") if options else ""
 
 
 def put_into(text: str, chapters: Sequence[Chapter]) -> str:

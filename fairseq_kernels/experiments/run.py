@@ -211,12 +211,15 @@ def train(arguments: List[str], folder: Path, label: str = "", quiet: bool = Fal
 
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "train.log"
-    with open(folder / "lock", "w") as lock:
+    with open(folder / "lock", "a+") as lock:  # with the number of the process that has it
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{label}waits for another process, which trains in {folder}", flush=True)
+            lock.seek(0)
+            print(f"{label}waits for process {lock.read().strip()}, which trains in {folder}", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        print(os.getpid(), file=lock, flush=True)
         progress = follow(log, settings_of(arguments[1:]), label)
         next(progress)
         process = multiprocessing.get_context("fork").Process(target=commands.train, args=(arguments, log, os.getpid()))

@@ -218,6 +218,7 @@ def test_escaping(results):
     assert bad in [text_of(cell) for cell in page.iter("summary")]
     rows = [line for line in markdown(chapters).splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1 and len(rows) == 4
+    assert report.code("a`<img>``|`") == "``` a`<img>``\\|` ```"
 
 
 def test_put_into(results):

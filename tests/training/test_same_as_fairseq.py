@@ -132,6 +132,14 @@ def test_generate(pair, pairs, lm_data, mt_data):
     assert "BLEU4 = " in ours[0]
 
 
+def test_validate(pairs, lm_data):
+    trained = pairs["lstm", "plain"]().ours
+    result = fairseq("validate", lm_data, "--path", trained.last, *LM_TASK, "--batch-size", 8)
+    [line] = re.findall(r"valid on 'valid' subset \| (.*)", result.text)
+    loss = float(re.search(r"(?<!_)loss ([\d.]+)", line)[1])
+    assert loss == pytest.approx(logged(trained.result, "valid")[-1]["loss"], abs=1e-3)
+
+
 def test_interactive_and_from_pretrained_agree(pairs, mt_data):
     """fairseq-interactive on standard input, and translate() in a Python program, in the same words."""
     from fairseq_kernels.models import KernelTransformer
