@@ -25,8 +25,9 @@ def replace_head(
 
     Args:
         kernels: as in :class:`GeneralizedSoftmax`, like the ``options``; ``config.kernel_head`` keeps them. With a
-            ``step`` the head computes what the old one did. But a weight that is tied with the embeddings stays as it
-            is, and the scores are ``step`` times as large: this is for models that are still to be trained.
+            ``step`` the head computes what the old one did, with a ``start`` as many times as much. But a weight that
+            is tied with the embeddings stays as it is: there the scores are ``step`` times as large, and ``start`` is
+            ignored. Both that and ``start`` are for models that are still to be trained.
         prior: starts the bias, which the head then has, from the words' probabilities (V,), or counts them in an
             iterable of batches or examples, each a tensor of labels or a mapping with ``labels``.
 

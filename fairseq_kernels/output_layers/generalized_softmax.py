@@ -118,16 +118,16 @@ class GeneralizedSoftmax(OutputLayer):
         """The layer that shares the weight of a linear layer (d to V), and its bias if it has one.
 
         Untied components start from copies of the weight. With a ``step`` W is a copy, too, divided by it, so that the
-        layer computes what the linear layer did. ``options`` are those of the class; device and precision are the
-        linear layer's.
+        layer computes what the linear layer did; with a ``start``, for a model still to be trained, its matrix is in
+        effect as many times as large. ``options`` are those of the class; device and precision are the linear layer's.
         """
         weight, bias = cast(nn.Parameter, linear.weight), cast(Optional[nn.Parameter], linear.bias)
         options = {"bias": bias is not None, "device": weight.device, "dtype": weight.dtype, **options}
         layer = cls(weight.size(1), weight.size(0), kernels, **options)
         with torch.no_grad():
             for matrix in layer.matrices():
-                matrix.copy_(weight / layer.step)
-        if layer.step == 1:
+                matrix.copy_(weight * (layer.start / layer.step))
+        if layer.start == layer.step == 1:
             layer.weight = weight
         if bias is not None and layer.bias is not None:
             layer.bias = bias

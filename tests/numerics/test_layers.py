@@ -328,7 +328,7 @@ def test_torch_jit_names_export(layer):
 
 
 def test_a_step_is_a_larger_learning_rate():
-    """With a step the layer is the one of a larger matrix; it starts as asked, and from_linear keeps a trained one."""
+    """With a step the layer is the one of a larger matrix; it starts as asked, from a linear layer as well."""
     torch.manual_seed(0)
     features, target = torch.randn(9, 8, dtype=torch.float64), torch.arange(9)
     linear = nn.Linear(8, 9, dtype=torch.float64)
@@ -336,17 +336,16 @@ def test_a_step_is_a_larger_learning_rate():
         torch.manual_seed(1)
         plain = GeneralizedSoftmax.from_linear(linear, kernels=kernels)
         torch.manual_seed(1)
-        layer = GeneralizedSoftmax.from_linear(linear, kernels=kernels, start=3, step=5)
+        layer = GeneralizedSoftmax.from_linear(linear, kernels=kernels, step=5)
         torch.testing.assert_close(layer(features), plain(features))
         for each in (plain, layer):
             each.nll(features, target).backward()
         torch.testing.assert_close(layer.weight.grad, 5 * plain.weight.grad)
         assert plain.weight is linear.weight is not layer.weight
         linear.weight.grad = None
-    torch.manual_seed(1)
-    usual = GeneralizedSoftmax(8, 9).weight
-    torch.manual_seed(1)
-    torch.testing.assert_close(5 * GeneralizedSoftmax(8, 9, start=3, step=5).weight, 3 * usual)
+    torch.testing.assert_close(5 * GeneralizedSoftmax.from_linear(linear, start=3, step=5).weight, 3 * linear.weight)
+    usual, larger = (torch.manual_seed(1) and GeneralizedSoftmax(8, 9, **how) for how in ({}, {"start": 3, "step": 5}))
+    torch.testing.assert_close(5 * larger.weight, 3 * usual.weight)
     with pytest.raises(ValueError, match="step=2 doesn't fit the kernel log: it is for lin, "):
         GeneralizedSoftmax(8, 9, "lin,log", step=2)
     with pytest.raises(ValueError, match="start=0 is not allowed: it must be a number from 1e-12"):
