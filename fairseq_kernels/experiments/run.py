@@ -30,6 +30,7 @@ from .tables import Settings, settings_of, words_of
 
 USER_DIR = str(Path(__file__).resolve().parents[1])
 SECONDS = 5.0  # between two lines of progress
+POINTS = 100  # at most, of a training's curves in its record
 SAID = re.compile(r"\| (?:INFO \| fairseq_kernels\.\S*checkpoints?|WARNING \| fairseq_kernels\.\S+) \| (.*)")
 STEP = re.compile(  # of the log: updates of an epoch, perplexity, updates a second, updates made
     r"train_inner \| epoch \d+: +\d+ / (\d+) .* ppl=([^,]+),.* ups=([\d.]+),.* num_updates=(\d+),"
@@ -172,8 +173,10 @@ class Run:
         }
         names = [name for name in valid if name.startswith("pi_") or name == "ppl" and self.corpus.kind == "mt"]
         figures = [{"split": "valid", "metric": name, "value": valid[name][best]} for name in names]
-        weights = {name: pairs(inner[name]) for name in inner if name.startswith("pi_") and "variance" not in name}
-        curves = {"train": pairs(inner.get("ppl", {})), "valid": pairs(valid.get("ppl", {})), "weights": weights}
+        shown = [name for name in inner if name == "ppl" or name.startswith("pi_") and "variance" not in name]
+        every = -(-len(inner.get("ppl", {})) // POINTS) or 1
+        weights = {name: pairs(inner[name])[every - 1 :: every] for name in shown}
+        curves = {"train": weights.pop("ppl", []), "valid": pairs(valid.get("ppl", {})), "weights": weights}
         return trained, figures, curves
 
     def measured(self, name: str, path: Path) -> List[Dict]:
