@@ -9,11 +9,8 @@ many words as asked for; the other layers go on until they have had its time, to
 import argparse
 import itertools
 import math
-import multiprocessing
-import resource
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Optional
 
@@ -21,6 +18,7 @@ import torch
 from torch import nn
 
 from fairseq_kernels import FactoredSGD, GeneralizedSoftmax, SphericalSoftmax, TaylorSoftmax, factored, word_prior
+from fairseq_kernels.analysis.measurement import resident
 
 LENGTH, LINES, DIM = 35, 32, 128  # words of a line, lines of a batch; units of the LSTM
 RATE, CLIP = 0.004, 1.0  # of Adam, for all but the factored layers; of the gradient of the LSTM
@@ -87,13 +85,13 @@ def perplexity(model, layer, text) -> float:
     return math.exp(sum(losses) / sum(words))
 
 
-def train(name: str, folder: Path, words: int, seconds: Optional[float]):
+def train(name: str, texts, words: int, seconds: Optional[float]):
     """Trains until both limits are reached: (words a second, MiB above the start, perplexity after so many words,
     after so many seconds, words by then, seconds in all)."""
     torch.manual_seed(1)
-    text, valid, counts = read_text(folder)
-    torch.manual_seed(1)
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    text, valid, counts = texts
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts anew: Linux
+    start = resident("VmRSS")
     model = LanguageModel(len(counts))
     layer, output = make_layer(name, word_prior(text, len(counts)))
     optimizers = [
@@ -112,12 +110,12 @@ def train(name: str, folder: Path, words: int, seconds: Optional[float]):
         done, spent = done + target.numel(), spent + time.perf_counter() - began
         if after_words is None and done >= words:
             after_words = perplexity(model, layer, valid)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            memory = resident("VmHWM") - start
             seconds = seconds or spent
         if after_seconds is None and seconds and spent >= seconds:
             after_seconds, by_then = perplexity(model, layer, valid), done
         if after_words and after_seconds:
-            return done / spent, (memory - start) / 1024, after_words, after_seconds, by_then, spent
+            return done / spent, memory / 2**20, after_words, after_seconds, by_then, spent
 
 
 def main() -> None:
@@ -126,17 +124,12 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=1_000_000, help="of training text")
     parser.add_argument("--layers", nargs="+", default=["lin", "adaptive", "taylor", "spherical"])
     args = parser.parse_args()
-    seconds = None
+    texts, seconds = read_text(args.data), None
     print("layer      words/s   MiB  perplexity, after equal words  after equal time (words)")
     for name in args.layers:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # for the peak of its memory
-            speed, memory, after_words, after_seconds, words, spent = process.submit(
-                train, name, args.data, args.words, seconds
-            ).result()
+        speed, memory, *both, words, spent = train(name, texts, args.words, seconds)
         seconds = seconds or spent
-        print(
-            f"{name:10} {speed:7.0f} {memory:5.0f}  {after_words:29.1f}  {after_seconds:16.1f} ({words:,})", flush=True
-        )
+        print(f"{name:10} {speed:7.0f} {memory:5.0f}  {both[0]:29.1f}  {both[1]:16.1f} ({words:,})", flush=True)
     print(f"equal words: {args.words:,}; equal time: {seconds:.0f} s of training")
 
 
