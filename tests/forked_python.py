@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 IMPORTED = "fairseq_cli.train fairseq_cli.validate fairseq_cli.generate fairseq_cli.interactive fairseq_cli.eval_lm "
 IMPORTED += "fairseq_cli.preprocess fairseq_cli.hydra_train jinja2 matplotlib.pyplot multiprocessing.spawn "
@@ -55,9 +56,11 @@ def call(address, program, *arguments) -> None:
         connection.sendall(json.dumps([ignored, words, program, os.getcwd(), dict(os.environ)]).encode() + b"\n")
         answers = connection.makefile()
         group = int(answers.readline())
-        if not ignored:
-            signal.signal(signal.SIGINT, lambda *_: os.killpg(group, signal.SIGINT))
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(group, signal.SIGTERM))
+        def pass_on(number, _):
+            with suppress(ProcessLookupError):  # it may be gone already
+                (os.killpg if number == signal.SIGINT else os.kill)(group, number)
+        for number in [signal.SIGTERM] + [signal.SIGINT] * (not ignored):
+            signal.signal(number, pass_on)
         code = int(answers.readline())  # when the process is gone
     if code < 0:
         for number in (signal.SIGINT, signal.SIGTERM):
