@@ -173,10 +173,10 @@ class Run:
         }
         names = [name for name in valid if name.startswith("pi_") or name == "ppl" and self.corpus.kind == "mt"]
         figures = [{"split": "valid", "metric": name, "value": valid[name][best]} for name in names]
-        shown = [name for name in inner if name == "ppl" or name.startswith("pi_") and "variance" not in name]
-        every = -(-len(inner.get("ppl", {})) // POINTS) or 1
-        weights = {name: pairs(inner[name])[every - 1 :: every] for name in shown}
-        curves = {"train": weights.pop("ppl", []), "valid": pairs(valid.get("ppl", {})), "weights": weights}
+        train = inner.get("ppl", {})
+        every = -(-len(train) // POINTS) or 1
+        weights = {k: pairs(inner[k], every) for k in inner if k.startswith("pi_") and "variance" not in k}
+        curves = {"train": pairs(train, every), "valid": pairs(valid.get("ppl", {})), "weights": weights}
         return trained, figures, curves
 
     def measured(self, name: str, path: Path) -> List[Dict]:
@@ -191,9 +191,9 @@ class Run:
         return [{"split": split, "metric": name, "value": round(value, 4)} for split, value in values.items()]
 
 
-def pairs(curve: Dict[int, float]) -> List[List[float]]:
-    """``[update, value]``; JSON has no infinity."""
-    return [[update, value] for update, value in curve.items() if math.isfinite(value)]
+def pairs(curve: Dict[int, float], every: int = 1) -> List[List[float]]:
+    """``[update, value]``, one of ``every`` so many; JSON has no infinity."""
+    return [[update, value] for update, value in curve.items() if math.isfinite(value)][every - 1 :: every]
 
 
 # training
