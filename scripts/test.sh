@@ -12,4 +12,5 @@ if [ "${1:-}" = --fast ]; then shift; set -- tests/options tests/numerics "$@"; 
 bash "$ROOT/scripts/setup.sh"
 find_python fairseq torch
 cd "$ROOT"
-exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$PY" -W ignore -m pytest -q --numprocesses "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder \
+    --max-worker-restart 1 "$@"

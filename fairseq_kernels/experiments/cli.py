@@ -31,7 +31,7 @@ from .profiles import profiles
 from .run import SECONDS, USER_DIR, Failed, Run, follow, train, training
 from .tables import RESULTS, ROOT, Table, load_table, publish, settings_of
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)  # of a shell's kill, and of a terminal that is closed
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of Ctrl-C, of a shell's kill, of a terminal that is closed
 PATIENCE = 10.0  # seconds that Snakemake gets to end
 OWN = ("seed", "save_dir", "user_dir", "kernels", "output_layer", "stock")  # of a table's rows, not after --
 
@@ -44,9 +44,6 @@ def has_gpu() -> bool:
 
 def default_profile() -> str:
     return "paper" if has_gpu() else "cpu"
-
-
-# tables
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -128,7 +125,6 @@ def started(runs: Sequence[Run], args: argparse.Namespace) -> subprocess.Popen:
 
 def end(process: subprocess.Popen) -> None:
     """Ends a process and all that it has started. Snakemake, interrupted, cancels a cluster's jobs."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))  # a second one would leave this half done
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -136,7 +132,6 @@ def end(process: subprocess.Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
 
 
 def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List[Run]:
@@ -147,8 +142,7 @@ def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List
     for run in left:
         progress[run.folder] = follow(run.folder / "train.log", settings_of(run.arguments()), f"{run.label}: ")
         (run.folder / "failed").unlink(missing_ok=True)
-    process = started(left, args) if left else None
-    left = list(runs)
+    process, left = started(left, args) if left else None, list(runs)
     try:
         for tick in itertools.count():
             ended = process is None or process.poll() is not None
@@ -199,9 +193,6 @@ def table_command(name: str, *words: str) -> None:
         raise Failed(f"failed: {labels}; the same command tries again (Snakemake's log: {args.save_dir}/snakemake.log)")
 
 
-# single trainings and evaluations
-
-
 def train_command(kind: str, *words: str) -> None:
     """``scripts/train_lm.sh`` and ``train_mt.sh``."""
     parser = CommandParser(prog=f"train_{kind}.sh", add_help=False)
@@ -248,14 +239,21 @@ def evaluate_command(kind: str, *words: str) -> None:
         print(f"{split} BLEU4 {first['value']:.1f} (fairseq's, tokenised), {detokenised} (log: {place}.gen)")
 
 
+def interrupt(*_: object) -> None:
+    """Once: a second signal would leave half done what the first one ends."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     commands = {"table": table_command, "train": train_command, "evaluate": evaluate_command}
     commands["quickstart"] = quickstart.main
     command, name, *words = sys.argv[1:]
     program = {"table": f"{name}.sh", "quickstart": "quickstart.sh"}.get(command, f"{command}_{name}.sh")
     for number in ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # not nohup's
-            signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+            signal.signal(number, interrupt)
     log_as_fairseq(logging.WARNING)  # nothing of its files and folders
     try:
         commands[command](name, *words)

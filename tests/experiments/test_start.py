@@ -120,8 +120,8 @@ def test_who_imports_torch(corpus, tmp_path):
 
 @pytest.mark.parametrize("kind", ["table", "train", "quickstart", "job", "terminal"])
 def test_ended(kind, corpus, quickstart, tmp_path):
-    """By a single SIGTERM where SIGINT is ignored, or by Ctrl-C: no process is left, nor after a second signal that
-    comes at once; it is told in one line."""
+    """By a single SIGTERM where SIGINT is ignored, or by Ctrl-C: no process is left, nor after further signals that
+    come at once; it is told in one line."""
     endless = [*SMALL, "--max-update", "1000000"]
     words = command("table3", corpus, tmp_path, "--jobs", 2, "--rows", "lin mix2", "--", *endless)
     if kind == "train":
@@ -135,7 +135,7 @@ def test_ended(kind, corpus, quickstart, tmp_path):
     logs = lambda: [path.read_text() for path in tmp_path.rglob("train.log")]  # noqa: E731
     wait_until(lambda: any("begin training epoch" in log for log in logs()), process)
     jobs = [each for each in processes(tmp_path) if any("experiments.run" in word for word in each.cmdline())]
-    for victim in (jobs if kind == "job" else [process]) * 2:
+    for victim in (jobs if kind == "job" else [process]) * 9:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGINT if kind == "terminal" else signal.SIGTERM)
     said = process.communicate()[0]

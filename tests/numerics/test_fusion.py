@@ -38,8 +38,7 @@ def test_compiled_is_eager(components, smoothing):
 
 def dict_of(losses):
     """Without what is None in these losses."""
-    values = losses._asdict()
-    values["factors"] = [factor for factor in losses.factors if factor is not None]
+    values = {**losses._asdict(), "factors": [factor for factor in losses.factors if factor is not None]}
     return {name: value for name, value in values.items() if value is not None}
 
 
