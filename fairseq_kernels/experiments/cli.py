@@ -125,13 +125,15 @@ def started(runs: Sequence[Run], args: argparse.Namespace) -> subprocess.Popen:
 
 def end(process: subprocess.Popen) -> None:
     """Ends a process and all that it has started. Snakemake, interrupted, cancels a cluster's jobs."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+    finally:  # also where the wait is interrupted
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def run_all(runs: Sequence[Run], table: Table, args: argparse.Namespace) -> List[Run]:
@@ -247,12 +249,11 @@ def interrupt(*_: object) -> None:
 
 
 def main() -> None:
-    commands = {"table": table_command, "train": train_command, "evaluate": evaluate_command}
-    commands["quickstart"] = quickstart.main
+    commands = dict(table=table_command, train=train_command, evaluate=evaluate_command, quickstart=quickstart.main)
     command, name, *words = sys.argv[1:]
     program = {"table": f"{name}.sh", "quickstart": "quickstart.sh"}.get(command, f"{command}_{name}.sh")
     for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+        if signal.getsignal(number) is not signal.SIG_IGN:  # which nohup has set
             signal.signal(number, interrupt)
     log_as_fairseq(logging.WARNING)  # nothing of its files and folders
     try:
