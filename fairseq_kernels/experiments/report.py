@@ -264,21 +264,22 @@ def measures(title: str, table: tables.Table, here: pandas.DataFrame) -> Part:
 
 
 def verdicts(folder: Path, results: Results) -> List[Chapter]:
-    """The claims of ``verdicts.yaml``, written by hand, with our figures; none if the folder has no such file."""
+    """What is written by hand in ``verdicts.yaml``, with our figures and plot; none if the folder has no such file."""
     path = folder / "verdicts.yaml"
     if not path.is_file():
         return []
-    rows = [judged(claim, results) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    rows = [judged(claim, results) for claim in written["claims"]]
     heads = ["claim", "against plain lin", "against tuned lin", "reason", "rests on"]
     short = Part("", heads, [row[:5] for row in rows])
     long = Part("", ["claim", "here", "the paper"], [[row[0], *row[5:]] for row in rows])
-    note = (
-        "Signed figures are differences from lin (spherical family: from log-softmax; KerBS: from softmax; Table 2: "
-        "from rho=0.001), in square brackets their 95 % intervals."
-    )
     plot = gains(pandas.concat(compared for _, _, compared in results.values()))
-    claims = Chapter("verdicts", "What holds of the papers' claims", "", [short], plot)
-    return [claims, Chapter("evidence", "The evidence for each verdict", note, [long])]
+    return [
+        Chapter("answer", "Does another output layer lower a language model's perplexity?", written["answer"], []),
+        Chapter("gain", "The gain against the amount of text", written["gain"], [], plot),
+        Chapter("verdicts", "What holds of the papers' claims", "", [short]),
+        Chapter("evidence", "The evidence for each verdict", written["evidence"], [long]),
+    ]
 
 
 def judged(claim: Dict, results: Results) -> List[str]:
@@ -349,8 +350,7 @@ def gains(compared: pandas.DataFrame) -> str:
         figure.legend(loc="outside right center")
         figure.savefig(out, format="svg", metadata={"Date": None})  # the same each time
         pyplot.close(figure)
-    svg = out.getvalue()
-    return svg[svg.index("<svg") :]
+    return "<svg" + out.getvalue().partition("<svg")[2]
 
 
 # output
@@ -362,7 +362,7 @@ def load_chapters(folder: Path) -> List[Chapter]:
     chapters = [chapter(*each) for each in results.values()]
     chapters.sort(key=lambda chapter: ORDER.index(chapter.name) if chapter.name in ORDER else len(ORDER))
     claims = verdicts(folder, results)
-    return claims[:1] + chapters + claims[1:]
+    return claims[:-1] + chapters + claims[-1:]
 
 
 def markdown(chapters: Sequence[Chapter]) -> str:
@@ -372,8 +372,8 @@ def markdown(chapters: Sequence[Chapter]) -> str:
 
 def body(chapter: Chapter) -> str:
     """A chapter in Markdown, without its heading."""
-    note = f"{filled(chapter.note)}\n\n" if chapter.note else ""
-    return note + "\n".join(map(part_in_markdown, chapter.parts))
+    note = [f"{filled(chapter.note)}\n"] if chapter.note else []
+    return "\n".join([*note, *map(part_in_markdown, chapter.parts)])
 
 
 def part_in_markdown(part: Part) -> str:
@@ -424,7 +424,7 @@ def main() -> None:
     if args.into is not None:
         written[args.into] = put_into(args.into.read_text(encoding="utf-8"), chapters)
     if args.figure is not None:
-        written[args.figure] = chapters[0].plot
+        written[args.figure] = next(each.plot for each in chapters if each.name == "gain")
     for path, text in written.items():
         write_text(path, text)
         print(path)

@@ -128,7 +128,7 @@ def test_rows_with_further_settings_and_other_data_have_lines_of_their_own(resul
     assert titles == [f"{corpus}, --profile {profile}" for corpus, profile in zip(corpora, ["cpu"] * 3 + ["paper"])]
 
 
-CLAIM = """
+CLAIM = """answer: So it is.\ngain: Bars are intervals.\nevidence: Of lin.\nclaims:
 - claim: No kernel is better.
   source: A. Author 2019
   paper: 46.7 to 46.8
@@ -144,12 +144,13 @@ def test_verdicts(results, tmp_path):
     (tmp_path / "verdicts.yaml").write_text(CLAIM)
     chapters = results([*seeds("lin", 60.0, 62.0, 61.0), record("log", ppl=120.0), record("mog", ppl=67.9),
                         record("lin*", ppl=67.9), record("log", ppl=90.0, profile="paper")])  # fmt: skip
-    assert [chapter.name for chapter in chapters] == ["verdicts", "toy", "evidence"]
-    cells = grid_of(chapters).loc["No kernel is better."].tolist()
-    here, paper = grid_of(chapters[2:]).loc["No kernel is better."].tolist()
+    assert [chapter.name for chapter in chapters] == ["answer", "gain", "verdicts", "toy", "evidence"]
+    assert [chapters[place].note for place in (0, 1, 4)] == ["So it is.", "Bars are intervals.", "Of lin."]
+    cells = grid_of(chapters[2:]).loc["No kernel is better."].tolist()
+    here, paper = grid_of(chapters[4:]).loc["No kernel is better."].tolist()
     assert cells == ["holds", "can't be told", "all were tried.", "4 rows, 1-3 seeds each: swb 2 × 128, swb 2 × 512"]
-    log, mog = (grid_of(chapters[1:])["− lin's"][name] for name in ("log", "mog"))
-    assert 0.05 < float(grid_of(chapters[1:])["p"]["mog"]) < 0.08  # half of it, if it weren't adjusted
+    log, mog = (grid_of(chapters[3:])["− lin's"][name] for name in ("log", "mog"))
+    assert 0.05 < float(grid_of(chapters[3:])["p"]["mog"]) < 0.08  # half of it, if it weren't adjusted
     assert here == (f"log is worse. toy (swb, cpu, perplexity): log {log}; mog {mog}, not significant; lin 60.99 (3). "
                     "toy (swb, paper, perplexity): log 90.00 (1).")  # fmt: skip
     assert paper == "46.7 to 46.8 (A. Author 2019)"
@@ -170,11 +171,11 @@ def test_gain_against_words_of_training_text(results, monkeypatch, tmp_path):
     shared = {"profile": "medium"}
     records = [record(row, seed, corpus, ppl=math.exp(4.1 + 0.004 * seed - (row == "mog") * gain), **shared)
                for corpus, gain in gains.items() for row in ("lin", "mog") for seed in (1, 2)]  # fmt: skip
-    drawing = ElementTree.fromstring(results(records)[0].plot)
+    drawing = ElementTree.fromstring(results(records)[1].plot)
     assert {"1 M", "5 M", "24.6 M", "mog", "words of training text"} <= set(map(text_of, drawing.iter(f"{SVG}text")))
     drawn = []
     monkeypatch.setattr(file_pyplot(), "close", drawn.append)
-    parts = load_chapters(tmp_path)[1].parts
+    parts = load_chapters(tmp_path)[3].parts
     [axis] = drawn[0].axes
     [(line, _, [ends])], diamonds = axis.containers, axis.lines[-1]
     assert line.get_xdata() == pytest.approx([1, 5, 24.6], rel=0.1) and axis.get_xscale() == "log"
@@ -184,7 +185,7 @@ def test_gain_against_words_of_training_text(results, monkeypatch, tmp_path):
         figures = [float(figure) for figure in re.findall("[-+][0-9.]+", shown[corpus])]
         assert figures == pytest.approx([y, low, high], abs=0.006)
     assert diamonds.get_xydata().tolist() == [[24.6, pytest.approx(100 * (y / 46.8 - 1))] for y in (103.0, 46.7)]
-    assert results([records[0]])[0].plot == ""
+    assert results([records[0]])[1].plot == ""
 
 
 def test_a_click_on_a_row_tells_how_it_was_made(results):
