@@ -424,7 +424,7 @@ def main() -> None:
     if args.into is not None:
         written[args.into] = put_into(args.into.read_text(encoding="utf-8"), chapters)
     if args.figure is not None:
-        written[args.figure] = next(each.plot for each in chapters if each.name == "gain")
+        written[args.figure] = "".join(each.plot for each in chapters)
     for path, text in written.items():
         write_text(path, text)
         print(path)
