@@ -18,7 +18,7 @@ def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smooth
         smoothing: added to each word's count, so that words never seen have a probability, too.
 
     Raises:
-        ValueError: an index of V or more, or no targets and no smoothing.
+        ValueError: an index of V or more, or no targets.
     """
     counts = torch.zeros(vocab_size, dtype=torch.float64)
     for batch in [targets] if isinstance(targets, Tensor) else targets:
@@ -27,7 +27,7 @@ def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smooth
         if len(words) and words.max() >= vocab_size:
             raise ValueError(f"target {int(words.max())} is not one of the {vocab_size} words")
         counts += torch.bincount(words, minlength=vocab_size).cpu()
+    if not counts.any():
+        raise ValueError("there are no targets to count")
     counts += smoothing
-    if not counts.sum() > 0:
-        raise ValueError("there are no targets to count; give some, or a smoothing above 0")
     return counts / counts.sum()

@@ -44,37 +44,48 @@ class HostFunction(NamedTuple):
 
 
 def host_function(model: PreTrainedModel, head: nn.Module) -> HostFunction:
-    """Finds out what a model does to its head's scores: gives it scores of known size in a forward of two tokens.
+    """Finds out what a model does to its head's scores: gives it scores of known size in forwards of two tokens.
 
     Raises:
-        ValueError: it is something else than a factor, a soft cap and a bias.
+        ValueError: it is something else than a factor, a soft cap and a bias, or its loss no cross-entropy of that.
     """
     name, tried = type(model).__name__, (1e-4, 1e6, 1.0, -1.0, 5.0, -10.0, 20.0, -30.0, 40.0, 60.0, -100.0, 1000.0)
     values = torch.tensor(tried, dtype=torch.float64, device=head.weight.device)
     grid = values.repeat(-(-len(head.weight) // len(tried)))[: len(head.weight)]
-    asked = []
+    kind, learning = type(model), [part for part in model.modules() if part.training]
+    asked, given, rest = [], [torch.stack([torch.zeros_like(grid), grid])], []
 
     def known_scores(module, arguments, output):
         asked.append(output.shape)
-        scores = grid.expand(output.shape).clone()
-        scores[..., 0, :] = 0
-        return scores
+        return given[-1].expand(output.shape).clone()
 
     ids = torch.zeros(1, 2, dtype=torch.long, device=head.weight.device)
     inputs: Dict[str, Any] = {"input_ids": ids}
     if model.config.is_encoder_decoder:
-        state = torch.zeros(1, 2, model.config.hidden_size, dtype=head.weight.dtype, device=head.weight.device)
-        inputs = {"decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(state)}
-    training, hook = model.training, head.register_forward_hook(known_scores)
+        inputs["decoder_input_ids"] = ids
+        if model.main_input_name != "input_ids":
+            state = torch.zeros(1, 2, head.weight.size(1), dtype=head.weight.dtype, device=head.weight.device)
+            inputs = {"decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(state)}
+    hook = head.register_forward_hook(known_scores)
+    model.__class__ = getattr(model, "host", kind)
     try:
         with torch.no_grad():
             logits = model.eval()(**inputs, return_dict=True).logits
+            shifted = uses_loss_function(type(model)) and shifts(model.loss_function)
+            for largest in (1.0, 10.0):  # what else is in the loss, a router's for instance, is the same for both
+                given.append(torch.full_like(given[0], largest))
+                given[-1][0, 2] *= 2
+                output = model(**inputs, labels=ids + 2, return_dict=True)
+                own = F.cross_entropy(output.logits[0, : 2 - shifted].float(), ids[0, shifted:] + 2)
+                rest.append(output.loss.float() - own)
     except Exception as error:
         raise ValueError(f"{name} is not supported: a forward of two tokens fails ({error})") from error
     finally:
         hook.remove()
-        model.train(training)
-    if asked != [logits.shape]:
+        model.__class__ = kind
+        for part in learning:
+            part.training = True
+    if asked != 3 * [logits.shape]:
         raise ValueError(f"{name} is not supported: its logits don't come from its output embedding in one call")
     bias, seen = (row.double() for row in logits.flatten(0, -2)[[0, -1]])
     seen = seen - bias
@@ -87,6 +98,8 @@ def host_function(model: PreTrainedModel, head: nn.Module) -> HostFunction:
         raise ValueError(f"{name} is not supported: it changes its head's scores by more than a factor, a cap: {shown}")
     if c is not None and getattr(head, "bias", None) is not None:
         raise ValueError(f"{name} is not supported: its head has a bias, and its logits a cap")
+    if abs(rest[1] - rest[0]) > max(1e-3, 4 * tolerance):
+        raise ValueError(f"{name} is not supported: its loss is not the cross-entropy of its logits and the labels")
     factor = 1.0 if abs(factor - 1) < tolerance else factor
     return HostFunction(factor, c, bias if bias.any() else None)
 

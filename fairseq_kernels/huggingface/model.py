@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Iterable, Optional, Type, Union
+from typing import Iterable, Mapping, Optional, Type, Union
 
 import torch
 import torch.nn.functional as F
@@ -35,27 +35,35 @@ def replace_head(
         The same model; its class is now :func:`with_kernel_head` of the former one.
 
     Raises:
-        ValueError: the model generates no text, or does more to its logits than a factor, a soft cap and a bias.
+        ValueError: the model generates no text, does more to its logits than a factor, a soft cap and a bias, or has
+            another loss than their cross-entropy.
     """
-    old = model.get_output_embeddings() if model.can_generate() else None
+    old = model.get_output_embeddings() if isinstance(model, PreTrainedModel) and model.can_generate() else None
     if getattr(getattr(old, "weight", None), "dim", int)() != 2:
-        text = "give a causal language model, or an encoder-decoder model of text"
+        text = "give a causal language model, or an encoder-decoder model of text, before PEFT or torch.compile"
         raise ValueError(f"{type(model).__name__} has no head that predicts the next word: {text}")
-    model.__class__ = getattr(model, "host", type(model))
     does, own_bias = host_function(model, old), getattr(old, "bias", None)
     if does.bias is not None or prior is not None:
         options["bias"] = True
     put_head(model, **does.options(kernels, **options))
     head = model.get_output_embeddings()
-    if head.bias is not None and (does.bias is not None or own_bias is not None and does.factor != 1):
+    computes = not isinstance(old, KernelHead) and (does.bias is not None or own_bias is not None and does.factor != 1)
+    if head.bias is not None and computes:
         added = 0.0 if does.bias is None else does.bias.to(head.bias)
         head.bias = nn.Parameter(head.bias.detach() * does.factor + added)
     if prior is not None:
         if not isinstance(prior, Tensor):
-            labels = (batch if isinstance(batch, Tensor) else torch.as_tensor(batch["labels"]) for batch in prior)
-            prior = word_prior(labels, head.vocab_size)
+            prior = word_prior(map(labels_of, prior), head.vocab_size)
         head.set_prior(prior)
     return model
+
+
+def labels_of(batch) -> Tensor:
+    """The labels of a batch or an example."""
+    if isinstance(batch, Mapping) and "labels" not in batch:
+        has = f"prior: an example has no labels, but {', '.join(batch)}"
+        raise ValueError(f"{has}; if the collator makes them, give the batches of a DataLoader")
+    return batch if isinstance(batch, Tensor) else torch.as_tensor(batch["labels"])
 
 
 def put_head(model: PreTrainedModel, **options) -> None:
@@ -98,7 +106,8 @@ def with_kernel_head(host: Type[PreTrainedModel]) -> Type[PreTrainedModel]:
                     call.target, call.items = target, kwargs.get("num_items_in_batch")
                 if not has_loss_function:
                     del kwargs["labels"]
-                    if self.config.is_encoder_decoder and kwargs.get("decoder_input_ids") is None:
+                    given = [kwargs.get(name) for name in ("decoder_input_ids", "decoder_inputs_embeds")]
+                    if self.config.is_encoder_decoder and given == [None, None]:
                         kwargs["decoder_input_ids"] = previous_words(self, labels)
             token = CALL.set(call)
             try:
@@ -136,10 +145,14 @@ def with_kernel_head(host: Type[PreTrainedModel]) -> Type[PreTrainedModel]:
             else:
                 super()._init_weights(module)
 
-        def _get_resized_lm_head(self, old_lm_head, new_num_tokens=None, **options):
-            if new_num_tokens is not None:
-                old_lm_head.extend_vocabulary(new_num_tokens - old_lm_head.vocab_size)
+        def _get_resized_lm_head(self, old_lm_head, *args, **options):
             return old_lm_head
+
+        def resize_token_embeddings(self, *args, **options):
+            embeddings, head = super().resize_token_embeddings(*args, **options), self.get_output_embeddings()
+            head.extend_vocabulary(embeddings.num_embeddings - head.vocab_size)
+            self.tie_weights()
+            return embeddings
 
     WithKernelHead.host = host
     WithKernelHead.config_class = with_kernel_head_config(host.config_class)

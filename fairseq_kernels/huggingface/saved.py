@@ -1,19 +1,13 @@
 """Loading what ``save_pretrained`` wrote, by transformers' AutoModels too."""
 
-from transformers import (
-    CONFIG_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSpeechSeq2Seq,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+import transformers
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 
 from .config import MODEL_TYPE, with_kernel_head_config
 from .model import with_kernel_head
 
-AUTO_MODELS = (AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq)
+AUTO_MODELS = [auto for auto in vars(modeling_auto).values() if hasattr(auto, "from_pretrained")]
 
 
 class SavedConfig(PreTrainedConfig):
@@ -26,8 +20,9 @@ class SavedConfig(PreTrainedConfig):
         host = CONFIG_MAPPING[config_dict["host_model_type"]]
         own = with_kernel_head_config(host)
         for auto in AUTO_MODELS:
-            if host in auto._model_mapping:
-                auto.register(own, with_kernel_head(auto._model_mapping[host]), exist_ok=True)
+            model = (auto._model_mapping or {}).get(host, None)  # the base class has none
+            if isinstance(model, type) and model.can_generate():
+                auto.register(own, with_kernel_head(model), exist_ok=True)
         return own.from_dict(config_dict, **options)
 
 
@@ -38,6 +33,5 @@ def from_pretrained(folder: str, **options) -> PreTrainedModel:
     """The model that ``save_pretrained`` wrote, in version 0.3, too; ``options`` are those of transformers'
     ``from_pretrained``."""
     config = AutoConfig.from_pretrained(folder)
-    models = [auto._model_mapping[type(config)] for auto in AUTO_MODELS if type(config) in auto._model_mapping]
-    model = next((model for model in models if model.__name__ in config.architectures), models[0])
-    return with_kernel_head(getattr(model, "host", model)).from_pretrained(folder, config=config, **options)
+    host = getattr(transformers, config.architectures[0])
+    return with_kernel_head(host).from_pretrained(folder, config=config, **options)

@@ -165,7 +165,8 @@ class OutputLayer(LayerState):
             raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
         prior = torch.as_tensor(prior, dtype=torch.float64)
         if prior.shape != (self.vocab_size,) or not 0 < prior.sum() < torch.inf or prior.min() < 0:
-            raise ValueError(f"prior of shape {tuple(prior.shape)} is not the {self.vocab_size} words' probabilities")
+            has = f"prior of shape {tuple(prior.shape)} and sum {prior.sum():g}"
+            raise ValueError(f"{has} is not the {self.vocab_size} words' probabilities, none below 0")
         prior = torch.where(prior > 0, prior, prior[prior > 0].min())
         with torch.no_grad():
             self.bias.copy_(self.prior_bias(prior / prior.sum()))
@@ -385,8 +386,10 @@ class OutputLayer(LayerState):
         of V rows are new ones: share them again with embeddings that had them, and build the optimizer after this. A
         negative number takes the last words away.
         """
-        if self.weight_shape() != (self.vocab_size, self.embed_dim):
-            raise ValueError("the vocabulary of a layer with several vectors a word can't be extended")
+        if not hasattr(self, "weight") or self.weight_shape() != (self.vocab_size, self.embed_dim):
+            raise ValueError("the vocabulary of a factored layer, or with several vectors a word, can't be extended")
+        if vectors is not None and vectors.shape != (words, self.embed_dim):
+            raise ValueError(f"vectors of shape {tuple(vectors.shape)} are not ({words}, {self.embed_dim})")
         for name, parameter in list(self.named_parameters()):
             owner, _, own = name.rpartition(".")
             if name not in ("weight", "bias") and owner != "untied_weights":

@@ -23,6 +23,9 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
     Returns:
         (...), in float32, or float64 for float64 features.
     """
+    if teacher_features.shape[:-1] != features.shape[:-1]:
+        fits = f"don't fit features of shape {tuple(features.shape)}"
+        raise ValueError(f"teacher_features of shape {tuple(teacher_features.shape)} {fits}")
     if layer.becomes_forward_methods():
         return layer.distill(features, teacher_features, teacher, temperature)
 

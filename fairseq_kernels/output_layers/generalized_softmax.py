@@ -124,10 +124,11 @@ class GeneralizedSoftmax(OutputLayer):
         weight, bias = cast(nn.Parameter, linear.weight), cast(Optional[nn.Parameter], linear.bias)
         options = {"bias": bias is not None, "device": weight.device, "dtype": weight.dtype, **options}
         layer = cls(weight.size(1), weight.size(0), kernels, **options)
+        factor = getattr(linear, "step", 1.0) * layer.start / layer.step
         with torch.no_grad():
             for matrix in layer.matrices():
-                matrix.copy_(weight * (layer.start / layer.step))
-        if layer.start == layer.step == 1:
+                matrix.copy_(weight * factor)
+        if layer.start == layer.step == factor:
             layer.weight = weight
         if bias is not None and layer.bias is not None:
             layer.bias = bias

@@ -145,11 +145,6 @@ def test_wrong_text_is_told(monkeypatch, tmp_path, sources, content, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_byte_order_mark_is_one_at_the_start_alone(tmp_path):
-    path = write(tmp_path / "text", "\ufeff\ufeffone\n\ufefftwo\n")
-    assert list(common.read_lines(path)) == ["\ufeffone", "\ufefftwo"]
-
-
 @pytest.mark.parametrize("content", [
     b"\xef\xbb\xbfone two\r\n\r\nthree\r\n", b"one two\n\nthree", "one\u2028two\x85\n\x0c\nthree\x1c\n".encode(),
     b"one\xc2\xa0two \n \nthree\n",

@@ -80,6 +80,8 @@ def test_distillation(name, temperature):
     torch.testing.assert_close(found, gradients((expected * weight).sum(), *inputs))
     assert layer.distill(features, features, layer).abs().max() < 1e-12
     assert all(parameter.grad is None for parameter in teacher.parameters())
+    with pytest.raises(ValueError, match="teacher_features of shape .* don't fit"):
+        layer.distill(features, features[:1], layer)
 
 
 @pytest.mark.parametrize("name", ["lin", "mixture", "untied", "taylor"])
@@ -104,6 +106,8 @@ def test_more_words(name):
     assert layer.weight.requires_grad and not layer.bias.requires_grad  # which was frozen
     layer.nll(features, torch.where(target < 0, target, target + 5), ignore_index=-100).backward()
     assert layer.weight.grad[-5:].abs().sum() > 0
+    with pytest.raises(ValueError, match=r"vectors of shape .* are not \(4,"):
+        layer.extend_vocabulary(4, vectors)
     with pytest.raises(ValueError, match="several vectors"):
         made("kerbs").extend_vocabulary(1)
 

@@ -189,7 +189,7 @@ def test_start_from_the_prior():
         torch.testing.assert_close(log_p[0].exp(), prior, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="no bias"):
         SphericalSoftmax(6, 9, bias=False).set_prior(prior)
-    with pytest.raises(ValueError, match=r"prior of shape \(8,\) is not the 9 words' probabilities"):
+    with pytest.raises(ValueError, match=r"prior of shape \(8,\) and sum 0\.\d+ is not the 9 words' probabilities"):
         layer.set_prior(prior[:8])
 
 
