@@ -120,4 +120,5 @@ def previous_words(model: PreTrainedModel, labels: Tensor) -> Tensor:
 def shifts(loss_function) -> bool:
     """Whether a loss of transformers' compares the logits with the next position's labels."""
     with torch.device("cpu"):  # the model may be on none yet
-        return float(loss_function(torch.tensor([[[0.0, 0.0], [9.0, 0.0]]]), torch.tensor([[0, 1]]), 2)) < 1
+        logits, labels = torch.tensor([[[0.0, 0.0], [9.0, 0.0]]]), torch.tensor([[0, 1]])
+        return float(loss_function(logits=logits, labels=labels, vocab_size=2)) < 1
