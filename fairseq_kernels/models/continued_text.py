@@ -4,6 +4,7 @@ from functools import partial
 from typing import Dict, List, Sequence, Set
 
 import numpy as np
+from fairseq.data import LMContextWindowDataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from ..errors import mistake
@@ -20,6 +21,8 @@ def continue_text(task) -> None:
 
     def get_batch_iterator(dataset, max_tokens=None, max_sentences=None, num_shards=1, **options):
         split = next((name for name, loaded in task.datasets.items() if loaded is dataset), None)
+        if isinstance(dataset, LMContextWindowDataset):
+            raise mistake("--context-window has no meaning with --carry-state, which has all of the text; leave it out")
         if split is None:  # sentences to generate from
             return in_any_order(dataset, max_tokens, max_sentences, num_shards=num_shards, **options)
         rows, longest = 1, dataset.sizes.max()
@@ -30,15 +33,11 @@ def continue_text(task) -> None:
         batches = stream_batches(len(dataset), rows, num_shards)
         starts = {batch[0] for batch in batches[:num_shards] if batch}
         kept = ("shard_id", "num_workers", "epoch", "skip_remainder_batch")
+        own = {name: options[name] for name in kept if name in options}
         return EpochBatchIterator(
-            dataset,
-            partial(collate, dataset, starts),
-            batches,
-            num_shards=num_shards,
-            buffer_size=options.get("data_buffer_size", 0),
-            disable_shuffling=True,
-            **{name: options[name] for name in kept if name in options},
-        )
+            dataset, partial(collate, dataset, starts), batches, num_shards=num_shards,
+            buffer_size=options.get("data_buffer_size", 0), disable_shuffling=True, **own,
+        )  # fmt: skip
 
     task.get_batch_iterator = get_batch_iterator
 

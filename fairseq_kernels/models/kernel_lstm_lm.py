@@ -140,23 +140,19 @@ class KernelLSTMLanguageModel(KernelModel, FairseqLanguageModel):
         """Build a new model instance."""
         cfg = with_defaults(cfg, cls.options())
         check_config(cfg)
-        dictionary, embedding = task.target_dictionary, None
+        dictionary, embedding = task.source_dictionary, None  # larger with --output-dictionary-size
         if cfg.decoder_embed_path:
             embedding = Embedding(len(dictionary), cfg.decoder_embed_dim, dictionary.pad())
             vectors = utils.parse_embedding(cfg.decoder_embed_path)
             utils.print_embed_overlap(vectors, dictionary)
             utils.load_embedding(vectors, dictionary, embedding)
         decoder = KernelLSTMDecoder(
-            dictionary,
-            embed_dim=cfg.decoder_embed_dim,
-            hidden_size=cfg.decoder_hidden_size or cfg.decoder_embed_dim,
-            out_embed_dim=cfg.decoder_out_embed_dim,
-            num_layers=cfg.decoder_layers,
+            dictionary, cfg.decoder_layers, embed_dim=cfg.decoder_embed_dim, out_embed_dim=cfg.decoder_out_embed_dim,
+            hidden_size=cfg.decoder_hidden_size or cfg.decoder_embed_dim, pretrained_embed=embedding,
             dropout_in=cfg.dropout if cfg.decoder_dropout_in is None else cfg.decoder_dropout_in,
             dropout_out=cfg.dropout if cfg.decoder_dropout_out is None else cfg.decoder_dropout_out,
-            pretrained_embed=embedding,
             max_target_positions=cfg.max_target_positions or DEFAULT_MAX_TARGET_POSITIONS,
-        )
+        )  # fmt: skip
         shared = decoder.embed_tokens if cfg.share_decoder_input_output_embed else None
         start = partial(nn.init.uniform_, a=-0.1, b=0.1)  # as the stock LSTM's fc_out
         layer = build_output_layer(cfg, task, cfg.decoder_out_embed_dim, shared, start=start)

@@ -77,9 +77,8 @@ class KernelModel:
             if self.training and not self.warned:
                 self.warned = True
                 logger.warning(
-                    "the criterion is one of fairseq's, which takes log-probabilities alone: no memory is saved, no "
-                    "mixture weights (pi) are logged and no senses move; give --criterion output_layer_loss, or the "
-                    "layer's own (python -m fairseq_kernels --criterion LAYER)"
+                    "the criterion is one of fairseq's: no memory is saved, no mixture weights (pi) are logged and no "
+                    "senses move; give output_layer_loss, or the layer's (python -m fairseq_kernels --criterion LAYER)"
                 )
             output = super().forward(*args, **kwargs)
             self.refuse_nan(output[0][..., 0])  # one NaN in a token's scores makes all of its log-probabilities NaN
@@ -92,14 +91,9 @@ class KernelModel:
         layer, target = self.output_layer_module, request.target
         counted = target.ne(request.ignore_index)
         loss, metrics = layer.nll(
-            features,
-            target,
-            request.ignore_index,
-            request.label_smoothing,
-            request.reduction,
-            return_metrics=True,
+            features, target, request.ignore_index, request.label_smoothing, request.reduction, return_metrics=True,
             z_loss=request.z_loss,
-        )
+        )  # fmt: skip
         self.refuse_nan(loss)
         nll, ranks = metrics.get("nll"), None
         if request.with_ranks or nll is None and not self.training:
@@ -120,10 +114,10 @@ class KernelModel:
         decoder = f"{name}.decoder." if name else "decoder."
         prefix = f"{decoder}output_projection."
         layer = self.output_layer_module
+        given = state_dict.get(f"{prefix}weight")
         layer.adapt_state(state_dict, prefix)
-        self.check_sharing(state_dict.get(f"{decoder}embed_tokens.weight"), state_dict.get(f"{prefix}weight"))
-        own = layer.state_dict(prefix=prefix)
-        marker = f"{prefix}kind_version"
+        self.check_sharing(state_dict.get(f"{decoder}embed_tokens.weight"), given, state_dict.get(f"{prefix}weight"))
+        own, marker = layer.state_dict(prefix=prefix), f"{prefix}kind_version"
         ours = marker in state_dict
         if ours:
             try:
@@ -142,12 +136,16 @@ class KernelModel:
                 f"--untied-projections, --latent-projection and --kernel-params, or {ANOTHER_FOLDER}"
             )
 
-    def check_sharing(self, input_weight: Optional[Tensor], output_weight: Optional[Tensor]) -> None:
-        """Refuses a checkpoint with separate input and output embeddings if the model shares them; finetuning warns."""
+    def check_sharing(self, input_weight, output_weight: Optional[Tensor], adapted: Optional[Tensor]) -> None:
+        """Refuses separate input and output embeddings if the model shares them, or ``adapted`` ones; finetuning warns
+        of the former."""
         embeddings = getattr(self.decoder, "embed_tokens", None)
         shared = getattr(embeddings, "weight", None) is self.output_layer_module.weight
         if not shared or input_weight is None or output_weight is None:
             return
+        if adapted is not output_weight:
+            text = f"--output-step {self.output_layer_module.step:g} is not the checkpoint's, whose shared embeddings"
+            raise mistake(f"{text} it would change; give that one (of fairseq's models: 1)")
         if torch.equal(input_weight.nan_to_num(), output_weight.nan_to_num()):  # NaN, of a divergence, is said later
             return
         text = "the model shares input and output embeddings, the checkpoint doesn't"

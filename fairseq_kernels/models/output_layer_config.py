@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Callable, Optional
 
 import numpy as np
 import torch
+from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -161,12 +161,12 @@ def training_counts(task) -> np.ndarray:
     lack these two, where there is no training data."""
     dictionary = task.target_dictionary
     options = task.cfg or task.args  # the language modelling task has the latter only
-    data = str(getattr(options, "data", "") or "").split(os.pathsep)[0]
+    data = str(getattr(options, "data", "") or "")
     source, target = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     names = [f"train.{source}-{target}.{target}", f"train.{target}-{source}.{target}"] if target else ["train"]
     for name in names:
-        counts = word_counts(Path(data, name), dictionary)
-        if counts is not None:
-            return counts
+        counts = [word_counts(Path(part, name), dictionary) for part in split_paths(data)]  # one for each epoch
+        if counts and not any(of_part is None for of_part in counts):
+            return sum(counts)
     logger.warning("no %s.idx in %r: the bias starts from the dictionary's counts", names[0], data)
     return np.asarray(dictionary.count)

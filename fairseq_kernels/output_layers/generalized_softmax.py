@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
@@ -148,6 +149,15 @@ class GeneralizedSoftmax(OutputLayer):
             nn.init.uniform_(self.latent_projection, -bound, bound)
         if self.prior_projection is not None:
             nn.init.xavier_uniform_(self.prior_projection)
+
+    def adapt_state(self, state_dict, prefix):
+        """Of a layer with another step, or of none, such as ``nn.Linear``: W changes so that the scores stay."""
+        kind = bytes([*state_dict.get(f"{prefix}kind_version", ())]).decode()
+        given, own = (re.search(r"(?<= step=)\S+|$", text)[0] or "1" for text in (kind, self.settings))
+        if given != own:
+            for name in [name for name, _ in self.named_parameters() if name.startswith(("weight", "untied_weights"))]:
+                if prefix + name in state_dict:
+                    state_dict[prefix + name] = state_dict[prefix + name] * (float(given) / float(own))
 
     def matrices(self) -> List[nn.Parameter]:
         """The distinct projection matrices: one if tied, else one a component."""

@@ -94,12 +94,9 @@ class KerbsOptions(Options):
         allocation = None
         if self.kerbs_reallocate_every:
             allocation = AllocationSettings(
-                every=self.kerbs_reallocate_every,
-                rate=self.kerbs_rate,
-                minimum=self.kerbs_min_senses,
-                maximum=self.kerbs_max_senses,
-                share=self.kerbs_share,
-            )
+                every=self.kerbs_reallocate_every, rate=self.kerbs_rate, share=self.kerbs_share,
+                minimum=self.kerbs_min_senses, maximum=self.kerbs_max_senses,
+            )  # fmt: skip
         return {
             "senses": senses,
             "kernel": self.kerbs_kernel != "none",

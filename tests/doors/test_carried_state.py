@@ -72,6 +72,8 @@ def test_training_goes_through_each_row_as_through_one_text(lm_data, trained):
     task.load_dataset("train")
     with pytest.raises(SystemExit, match="blocks of one length"):
         task.get_batch_iterator(task.dataset("train"), max_sentences=5)
+    with pytest.raises(SystemExit, match="--context-window has no meaning with --carry-state"):
+        task.eval_lm_dataloader(task.dataset("valid"), context_window=2)
 
 
 def test_kerbs_carries_the_last_context_too(trained):

@@ -95,6 +95,8 @@ def test_stock_lstm_that_shares_its_embeddings(stock_lm):
         ours.load_state_dict(dict(stock))
         for module in (ours.decoder.embed_tokens, ours.decoder.output_projection):
             assert module.weight.equal(stock["decoder.embed_tokens.weight"])
+    with pytest.raises(SystemExit, match="--output-step 2 is not the checkpoint's, whose shared embeddings"):
+        build(task, "lin", share_decoder_input_output_embed=True, output_step=2.0).load_state_dict(dict(stock))
     # of two matrices finetuning takes the output's for both; nothing else does
     apart = {**stock, "decoder.output_projection.weight": 2 * stock["decoder.embed_tokens.weight"]}
     with pytest.raises(SystemExit, match="shares input and output embeddings, the checkpoint doesn't"):
@@ -105,13 +107,13 @@ def test_stock_lstm_that_shares_its_embeddings(stock_lm):
 
 
 def test_training_starts_from_another_output_layer(mixture_lm, lm_data, tmp_path):
-    """2xlin,log gives 2xlin its matrix and bias, C and M of other sizes start anew. Without --finetune-from-model other
-    kernels refuse a checkpoint, that of a finetuning too."""
-    options = ("--kernels", "2xlin", "--max-update", 1, "--lr", 0)
+    """2xlin,log gives 2xlin its bias, and its matrix by the step; C and M of other sizes start anew. Without
+    --finetune-from-model other kernels refuse a checkpoint, that of a finetuning too."""
+    options = ("--kernels", "2xlin", "--output-step", 2, "--max-update", 1, "--lr", 0)
     result = fairseq(*lm_training(lm_data, tmp_path, *options, "--finetune-from-model", mixture_lm.last))
-    for name in ("weight", "bias"):
+    for name, factor in (("weight", 2), ("bias", 1)):
         key = f"decoder.output_projection.{name}"
-        assert parameters(tmp_path)[key].equal(parameters(mixture_lm.folder)[key])
+        assert (factor * parameters(tmp_path)[key]).equal(parameters(mixture_lm.folder)[key])
     said = "from the checkpoint bias, weight; start values: latent_projection, prior_projection; "
     assert said in result.text
     for folder, restored in ((tmp_path, ()), (tmp_path / "other", ("--restore-file", mixture_lm.last))):
