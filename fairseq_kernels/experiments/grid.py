@@ -30,11 +30,11 @@ def add_best(runs: Sequence[Run], path: Path) -> None:
         best = min(points.values(), key=score)
         run = best[0]["run"]
         origin = {"valid_ppl": round(score(best), 2), "points": len(points), "seeds": len(best)}
-        entry = {"kernel_params": run["settings"]["kernel_params"], "origin": origin}
+        entry = {"kernel_params": run["settings"].get("kernel_params", ""), "origin": origin}
         name = f"{corpus.name}/{run['profile']}/{run['settings']['kernels']}"
         write_text(path, HEAD + yaml.safe_dump({**load_searched(path), name: entry}, width=110, allow_unicode=True))
-        best = f"{name}: {entry['kernel_params']} is the best on the development set"
-        print(f"{best}; to use it in a table, give --searched {path}")
+        best = f"{name}: {run['row']} is the best on the development set"
+        print(f"{best}; to use its hyper-parameters in a table, give --searched {path}")
 
 
 def load_searched(path: Path) -> Dict[str, Dict]:

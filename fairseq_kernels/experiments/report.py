@@ -228,14 +228,11 @@ def tests(table: tables.Table, there: pandas.DataFrame) -> List[str]:
         unit = f"{100 * first.deviation:.2f} %" if about.relative else number(first.deviation, 2, 4)
         seeds = f"seeds (pooled standard deviation {unit}, {first.seeds:.0f} degrees of freedom)"
         covered = " and ".join([seeds] * bool(first.seeds) + ["the test text (bootstrap)"] * bool(rows.text.all()))
-        sentences.append(
-            f"{about.label}: 95 % intervals of differences from {base} cover {covered}; p by Holm over {first.family}."
-        )
+        shown = f"{about.label}: 95 % intervals of differences from {base} cover {covered}"
+        sentences.append(f"{shown}; p by Holm over {first.family}.")
         if rows.equivalent.notna().any():
-            sentences.append(
-                f"A small p, beyond ± {table.margin:g} %, says that a row is as good as {base} (two one-sided t tests, "
-                f"Holm over {rows.equivalent.count()})."
-            )
+            shown = f"A small p, beyond ± {table.margin:g} %, says that a row is as good as {base}"
+            sentences.append(f"{shown} (two one-sided t tests, Holm over {rows.equivalent.count()}).")
     return sentences
 
 

@@ -66,9 +66,10 @@ class Run:
 
     @functools.cached_property
     def key(self) -> str:
-        """8 hexadecimal digits that other arguments or other data change."""
-        text = "\0".join([*self.arguments(), self.corpus.trained_on])
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        """8 hexadecimal digits that other arguments, other data or other code of the user's change."""
+        own = () if self.user_dir == USER_DIR else sorted(Path(self.user_dir).rglob("*.py"))
+        text = "\0".join([*self.arguments(), self.corpus.trained_on]).encode()
+        return hashlib.sha256(b"".join([text, *(path.read_bytes() for path in own)])).hexdigest()[:8]
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -83,12 +84,12 @@ class Run:
         return self.folder / "checkpoint_best.pt"
 
     def command(self) -> List[str]:
-        """The command that trains the same."""
-        folder = self.corpus.folder
-        folder = Path("data", folder.name) if folder.is_absolute() else folder  # it would tell of the machine
+        """The command that trains the same; it doesn't tell where things are on this machine."""
+        folder = Path("data", self.corpus.folder.name) if self.corpus.folder.is_absolute() else self.corpus.folder
         if self.unigram:
             return ["bash", "scripts/table.sh", "table1", str(folder), "--rows", "unigram"]
         words = [*words_of(self.options), "--seed", str(self.seed)]
+        words += [] if self.user_dir == USER_DIR else ["--user-dir", Path(self.user_dir).name]
         return ["bash", f"scripts/train_{self.corpus.kind}.sh", str(folder), "--profile", self.profile, *words]
 
     def record(self) -> Dict:
@@ -187,8 +188,8 @@ class Run:
         if name == "simlex":
             values = word_similarity.simlex(data, self.best, word_similarity.read_pairs(path))
             return [{"split": "SimLex-999", "metric": name, "value": round(values.pop("correlation"), 4), **values}]
-        values = {split: top10_error.top10_error(data, self.best, split) for split in ("valid", "test")}
-        return [{"split": split, "metric": name, "value": round(value, 4)} for split, value in values.items()]
+        rate = functools.partial(top10_error.top10_error, data, self.best)
+        return [{"split": split, "metric": name, "value": round(rate(split), 4)} for split in ("valid", "test")]
 
 
 def pairs(curve: Dict[int, float], every: int = 1) -> List[List[float]]:

@@ -106,7 +106,7 @@ class Table:
         """The rows of these names; all if none are given."""
         by_name = {row.name: row for row in self.rows}
         for name in [name for name in names if name not in by_name]:
-            raise ValueError(f"--rows: {name!r} is not in {self.name}; choose from {' '.join(by_name)}")
+            raise ValueError(f"row {name!r} is not in {self.name}; choose from {' '.join(by_name)}")
         return [by_name[name] for name in names] if names else list(self.rows)
 
 
@@ -133,7 +133,9 @@ def load_table(name: str) -> Table:
         raise ValueError(f"table {name!r} is not known; choose from {' '.join(names())}")
     table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), OmegaConf.load(TABLES / f"{name}.yaml")))
     rows = load_table(table.of).rows if table.of else table.rows or rows_of(table.grid, table.options)
-    return dataclasses.replace(table, name=name, rows=rows)
+    table = dataclasses.replace(table, name=name, rows=rows)
+    table.chosen([table.reference] if table.reference else [])
+    return table
 
 
 IDENTITY = ("row", "corpus", "profile", "seed", "settings", "baseline")  # the last in table4.json

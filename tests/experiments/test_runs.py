@@ -19,6 +19,7 @@ from fairseq_kernels.analysis import word_similarity
 from fairseq_kernels.analysis.top10_error import top10_error
 from fairseq_kernels.experiments import cli, statistics, tables
 from fairseq_kernels.experiments.corpus import Corpus
+from fairseq_kernels.experiments.run import Run
 from fairseq_kernels.experiments.statistics import bleu_counts
 from fairseq_kernels.experiments.tables import ROOT, words_of
 from fairseq_kernels.whole_files import read_records
@@ -166,7 +167,7 @@ def test_a_cluster_s_profile_and_a_home_that_cant_be_written(corpus, tmp_path):
 
 
 def test_a_kernel_of_one_s_own(corpus, tmp_path, monkeypatch):
-    """In a table, and in single evaluations."""
+    """In a table, and in single evaluations; a table trains anew when it is changed. A mistyped reference is told."""
     own = readme_s_kernel(tmp_path / "own_kernels")
     (tmp_path / "mine.yaml").write_text("{title: a, source: b, rows: [{name: own, options: --kernels laplace}]}")
     monkeypatch.setattr(tables, "TABLES", tmp_path)
@@ -177,7 +178,14 @@ def test_a_kernel_of_one_s_own(corpus, tmp_path, monkeypatch):
     [record] = records(tmp_path, "mine")
     [best] = tmp_path.glob("runs/toy/cpu/own-*/seed1/checkpoint_best.pt")
     code, out, err = script("evaluate_lm", corpus, best, "--user-dir", own)
-    assert code == 0, err
+    assert code == 0 and record["made"]["argv"][-2:] == ["--user-dir", own.name], err
+    again = Corpus.at(corpus), "own", "cpu", 1, record["run"]["settings"], tmp_path, str(own)
+    assert Run(*again).key == record["run"]["key"]
+    (own / "more.py").write_text("#")
+    assert Run(*again).key != record["run"]["key"]
+    (tmp_path / "mine.yaml").write_text("{title: a, reference: lni, rows: [{name: own, options: --kernels laplace}]}")
+    with pytest.raises(ValueError, match="row 'lni' is not in mine; choose from own"):
+        tables.load_table("mine")
     [value] = [each["value"] for each in record["metrics"] if each["split"] == "test"]
     assert float(re.search(r"test perplexity ([\d.]+)", out)[1]) == pytest.approx(value, abs=0.06)
 

@@ -7,7 +7,6 @@ from kernel_settings import EVERY, FIXED, LEARNED, build, ids
 from layer_checks import leaves
 
 from fairseq_kernels import KERNELS, GeneralizedSoftmax
-from fairseq_kernels.kernels import Kernel
 from fairseq_kernels.kernels.base import DOMAINS
 from fairseq_kernels.kernels.spec import build_kernels, refuse_unused_parameters
 
@@ -230,15 +229,3 @@ def test_wrong_specs_are_named(kernels, params, embed_dim, said):
     for part in said:
         assert part in str(error.value), str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_parameters_of_unused_kernels_take_no_memory(monkeypatch):
-    class Bilinear(Kernel):
-        name = "bilinear"
-
-        def __init__(self, embed_dim, **values):
-            super().__init__(embed_dim, **values)
-            self.matrix = torch.nn.Parameter(torch.empty(embed_dim, embed_dim))
-
-    monkeypatch.setitem(KERNELS, "bilinear", Bilinear)
-    assert build_kernels("lin", 4, {"bilinear": {"scale": 2.0}, "mog.components": 9})  # too many here, if it were used
