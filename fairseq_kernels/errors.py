@@ -69,6 +69,8 @@ def explanation(error: BaseException) -> Optional[str]:
         return f"{path}: {error.strerror.lower()}; check the path of data and checkpoint{near}"
     if isinstance(error, OSError) and "not found" in str(error):
         return f"{error}; check the path of data and checkpoint"
+    if isinstance(error, FileNotFoundError) and len(error.args) == 1:  # of a --user-dir, says fairseq its path alone
+        return f"{error} not found; check the path"
     for pattern, line in EXPLANATIONS.items():
         match = re.search(pattern, f"{type(error).__name__}: {error}")
         if match:
