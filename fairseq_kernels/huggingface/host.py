@@ -71,7 +71,7 @@ def host_function(model: PreTrainedModel, head: nn.Module) -> HostFunction:
     try:
         with torch.no_grad():
             logits = model.eval()(**inputs, return_dict=True).logits
-            shifted = uses_loss_function(type(model)) and shifts(model.loss_function)
+            shifted = shifts_labels(model)
             for largest in (1.0, 10.0):  # what else is in the loss, a router's for instance, is the same for both
                 given.append(torch.full_like(given[0], largest))
                 given[-1][0, 2] *= 2
@@ -117,8 +117,10 @@ def previous_words(model: PreTrainedModel, labels: Tensor) -> Tensor:
     return ids.masked_fill(ids == -100, model.config.pad_token_id)
 
 
-def shifts(loss_function) -> bool:
-    """Whether a loss of transformers' compares the logits with the next position's labels."""
+def shifts_labels(model: PreTrainedModel) -> bool:
+    """Whether a model leaves the loss to ``loss_function``, and this compares the logits with the next labels."""
+    if not uses_loss_function(getattr(model, "host", type(model))):
+        return False
     with torch.device("cpu"):  # the model may be on none yet
         logits, labels = torch.tensor([[[0.0, 0.0], [9.0, 0.0]]]), torch.tensor([[0, 1]])
-        return float(loss_function(logits=logits, labels=labels, vocab_size=2)) < 1
+        return float(model.loss_function(logits=logits, labels=labels, vocab_size=2)) < 1

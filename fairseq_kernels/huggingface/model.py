@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ..prior import word_prior
 from .config import with_kernel_head_config
 from .head import CALL, Call, KernelHead
-from .host import host_function, previous_words, shifts, uses_loss_function
+from .host import host_function, previous_words, shifts_labels, uses_loss_function
 
 
 def replace_head(
@@ -78,7 +78,7 @@ def put_head(model: PreTrainedModel, **options) -> None:
     if not hasattr(model, "host"):
         model.__class__ = with_kernel_head(type(model))
         model.config.__class__ = model.config_class
-    model.shifts_labels = uses_loss_function(model.host) and shifts(model.loss_function)
+    model.shifts_labels = shifts_labels(model)
 
 
 @functools.cache
@@ -150,8 +150,9 @@ def with_kernel_head(host: Type[PreTrainedModel]) -> Type[PreTrainedModel]:
 
         def resize_token_embeddings(self, *args, **options):
             embeddings, head = super().resize_token_embeddings(*args, **options), self.get_output_embeddings()
-            head.extend_vocabulary(embeddings.num_embeddings - head.vocab_size)
-            self.tie_weights()
+            if embeddings.num_embeddings != head.vocab_size:  # else the parameters stay those that an optimizer has
+                head.extend_vocabulary(embeddings.num_embeddings - head.vocab_size)
+                self.tie_weights()
             return embeddings
 
     WithKernelHead.host = host

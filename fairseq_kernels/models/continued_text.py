@@ -32,11 +32,10 @@ def continue_text(task) -> None:
                 raise mistake("--carry-state needs blocks of one length: train with --sample-break-mode none")
         batches = stream_batches(len(dataset), rows, num_shards)
         starts = {batch[0] for batch in batches[:num_shards] if batch}
-        kept = ("shard_id", "num_workers", "epoch", "skip_remainder_batch")
-        own = {name: options[name] for name in kept if name in options}
+        kept = {"shard_id", "num_workers", "epoch", "skip_remainder_batch"} & options.keys()
         return EpochBatchIterator(
             dataset, partial(collate, dataset, starts), batches, num_shards=num_shards,
-            buffer_size=options.get("data_buffer_size", 0), disable_shuffling=True, **own,
+            buffer_size=options.get("data_buffer_size", 0), disable_shuffling=True, **{k: options[k] for k in kept},
         )  # fmt: skip
 
     task.get_batch_iterator = get_batch_iterator

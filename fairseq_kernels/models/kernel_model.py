@@ -137,8 +137,7 @@ class KernelModel:
             )
 
     def check_sharing(self, input_weight, output_weight: Optional[Tensor], adapted: Optional[Tensor]) -> None:
-        """Refuses separate input and output embeddings if the model shares them, or ``adapted`` ones; finetuning warns
-        of the former."""
+        """Refuses embeddings that the model alone shares (finetuning warns), and shared ones that are ``adapted``."""
         embeddings = getattr(self.decoder, "embed_tokens", None)
         shared = getattr(embeddings, "weight", None) is self.output_layer_module.weight
         if not shared or input_weight is None or output_weight is None:

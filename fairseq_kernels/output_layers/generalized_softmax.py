@@ -152,12 +152,10 @@ class GeneralizedSoftmax(OutputLayer):
 
     def adapt_state(self, state_dict, prefix):
         """Of a layer with another step, or of none, such as ``nn.Linear``: W changes so that the scores stay."""
-        kind = bytes([*state_dict.get(f"{prefix}kind_version", ())]).decode()
-        given, own = (re.search(r"(?<= step=)\S+|$", text)[0] or "1" for text in (kind, self.settings))
-        if given != own:
-            for name in [name for name, _ in self.named_parameters() if name.startswith(("weight", "untied_weights"))]:
-                if prefix + name in state_dict:
-                    state_dict[prefix + name] = state_dict[prefix + name] * (float(given) / float(own))
+        given = re.search(r" step=(\S+)|$", self.saved_kind(state_dict, prefix))[1] or "1"
+        if given != f"{self.step:g}":
+            for key in [key for key in state_dict if key.startswith((f"{prefix}weight", f"{prefix}untied_weights."))]:
+                state_dict[key] = state_dict[key] * (float(given) / self.step)
 
     def matrices(self) -> List[nn.Parameter]:
         """The distinct projection matrices: one if tied, else one a component."""

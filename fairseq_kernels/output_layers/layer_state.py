@@ -35,9 +35,13 @@ class LayerState(nn.Module):
         # int32: fairseq's average_checkpoints.py adds all tensors up before it divides
         return torch.tensor(list(f"{self.kind}; {self.settings}".encode()), dtype=torch.int32)
 
+    def saved_kind(self, state_dict: Dict[str, Tensor], prefix: str) -> str:
+        """Kind and settings as a checkpoint says them; "" where it doesn't."""
+        return bytes([*state_dict.get(f"{prefix}kind_version", ())]).decode()
+
     def check_state(self, state_dict: Dict[str, Tensor], prefix: str) -> None:
         """Compares a checkpoint's layer with this one: warns of other settings, refuses another kind of layer."""
-        kind, _, settings = bytes(state_dict[f"{prefix}kind_version"].tolist()).decode().partition("; ")
+        kind, _, settings = self.saved_kind(state_dict, prefix).partition("; ")
         if kind != self.kind:
             raise ValueError(f"the checkpoint has the output layer {kind!r}, the model {self.kind!r}")
         if settings != self.settings:

@@ -113,9 +113,14 @@ def changed(name, place, byte):
 
 WRONG_SPLITS = {
     "empty index": put("train.idx", b""),
+    "10^18 sentences": changed("train.idx", 25, b"\r"),
+    "a sentence's length": changed("train.idx", 26, b"M"),
+    "no words": put("train.bin", b""),
     "no .bin": lambda folder: (folder / "train.bin").unlink(),
     "unknown words": changed("train.bin", 1, b"\xff"),
     "the word after the last": changed("train.bin", 2, bytes([24, 0])),
+    "a block of zeros": changed("train.bin", 200, bytes(100)),
+    "zeros alone": lambda folder: put("train.bin", bytes((folder / "train.bin").stat().st_size))(folder),
     "short dictionary": put("dict.txt", b"w0 3\nw1 2\n"),
 }
 
