@@ -46,10 +46,12 @@ def tiny(config_class, model_class):
     """
     default = config_class()
     sizes = {name: size for name, size in TINY.items() if hasattr(default, name)}
+    with torch.device("meta"):  # where a large one takes no memory
+        parameters = sum(parameter.numel() for parameter in model_class(config_class(**sizes)).parameters())
+    if parameters > 30_000_000:
+        raise MemoryError("it stays large")
     torch.manual_seed(1)
     model = model_class(config_class(**sizes))
-    if sum(parameter.numel() for parameter in model.parameters()) > 30_000_000:
-        raise MemoryError("it stays large")
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
