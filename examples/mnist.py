@@ -149,7 +149,7 @@ def main() -> None:
 
     def run(name: str, profile: str, seed: int, learning_rate: float):
         """The record of a training on the official split or a random one, or of a search for the learning rate."""
-        settings = {"lr": str(learning_rate)}
+        settings = {"loss": name, "lr": str(learning_rate)}
         identity = {"row": name, "corpus": "mnist", "profile": profile, "seed": seed, "settings": settings}
         for record in read_records(args.results):
             if record["run"] == identity:

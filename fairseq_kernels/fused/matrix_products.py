@@ -78,8 +78,7 @@ def word_products(vectors: Tensor, words: Tensor, out: Tensor) -> None:
     """``out = vectors @ words.T``: (n, m) with (V, m) to (n, V)."""
     if words.dtype != vectors.dtype:
         low, factor = scaled_to(words.dtype, vectors)
-        for block in word_blocks(len(words), len(vectors), words.device):
-            out[:, block] = half_product(low, words[block].T, factor)
+        out.copy_(half_product(low, words.T, factor))
         return
     whole = [slice(None)]  # oneDNN makes blocks of its own
     for block in whole if onednn_is_faster() else word_blocks(len(words), len(vectors), words.device):
@@ -95,8 +94,8 @@ def backward_products(grad: Tensor, vectors: Tensor, words: Tensor, grad_words: 
         for block in chunks(len(words), len(words) if words.is_cuda else HALF_WORDS):
             low, factor = scaled_to(words.dtype, grad[:, block])
             both = None if factor is None or vectors_factor is None else factor * vectors_factor
-            grad_words[block].add_(half_product(low.T, low_vectors, both, rounded=True))
-            grad_vectors.add_(half_product(low, words[block], factor, rounded=True))
+            grad_words[block].add_(half_product(low.T, low_vectors, both))
+            grad_vectors.add_(half_product(low, words[block], factor))
         return grad_vectors
     with faster_library():
         grad_words.addmm_(grad.T, vectors)
@@ -120,12 +119,12 @@ def bfloat16_is_faster() -> bool:
     return capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
 
 
-def half_product(left: Tensor, right: Tensor, factor: Optional[Tensor], rounded: bool = False) -> Tensor:
-    """``left @ right`` of half-precision numbers, accumulated and returned in float32, times a factor; ``rounded``
-    allows the CPU to round the product to bfloat16, as the inputs are."""
+def half_product(left: Tensor, right: Tensor, factor: Optional[Tensor]) -> Tensor:
+    """``left @ right`` of half-precision numbers, accumulated and returned in float32, times a factor; the CPU rounds
+    the product to bfloat16, as the inputs are."""
     if left.is_cuda:
         product = torch.mm(left, right, out_dtype=torch.float32)
-    elif rounded and left.dtype == torch.bfloat16 and bfloat16_is_faster():
+    elif left.dtype == torch.bfloat16 and bfloat16_is_faster():
         product = (left @ right).float()
     else:
         product = multiply(left.float(), right.float())  # the same up to the order of summation

@@ -32,6 +32,7 @@ class WordMatrices:
 
     Attributes:
         matrices: (V, d) each: one that all components share, or one for each component.
+        backward_matrices: for the gradients' products.
         gradients: the sums of dL/dmatrix, to which backward adds; None where no gradients are wanted.
         grad_latent: the sum of dL/dC (K, d, d), or None.
     """
@@ -39,17 +40,18 @@ class WordMatrices:
     gradients: Optional[Sequence[Tensor]] = None
     grad_latent: Optional[Tensor] = None
 
-    def __init__(self, matrices: Sequence[Tensor]):
+    def __init__(self, matrices: Sequence[Tensor], backward_matrices: Optional[Sequence[Tensor]] = None):
         self.matrices, self.workspace = matrices, Workspace()
+        self.backward_matrices = backward_matrices or matrices
 
     def products(
         self, matrix: int, columns: slice, queries: Tensor, token_factors: List[List[Tensor]]
     ) -> Sequence[Tensor]:
         """The products (n, V) of several components' queries (K n, m) with the same columns of one matrix."""
-        words = self.matrices[matrix][:, columns]
+        words, backward_words = self.matrices[matrix][:, columns], self.backward_matrices[matrix][:, columns]
         grad_words = None if self.gradients is None else self.gradients[matrix][:, columns]
         block = self.workspace.rows((matrix, columns.start, columns.stop), queries, len(words))
-        return WordProduct.apply(queries, words, grad_words, block, token_factors)
+        return WordProduct.apply(queries, words, backward_words, grad_words, block, token_factors)
 
     def project(self, features: Tensor, maps: Tensor) -> Tensor:
         """h C_k of each component, (n, d) and (K, d, d) to (K, n, d)."""
@@ -62,16 +64,16 @@ class WordProduct(Function):
     Backward adds dL/dwords to ``grad_words`` in place and returns dL/dqueries alone.
 
     Args:
-        grad_words: (V, m), or None where no gradients are wanted.
+        backward_words, grad_words: (V, m); the latter None where no gradients are wanted.
         block: (K n, V), for the products and later their gradients.
         token_factors: one list for each component. The loss may leave a factor (n, 1) in it, by which the gradient of
             its product is still to be multiplied: here it costs a pass over m columns, not over V.
     """
 
     @staticmethod
-    def forward(ctx, queries, words, grad_words, block, token_factors):
+    def forward(ctx, queries, words, backward_words, grad_words, block, token_factors):
         word_products(queries, words, out=block)
-        ctx.queries, ctx.words, ctx.grad_words, ctx.block = queries, words, grad_words, block
+        ctx.queries, ctx.words, ctx.grad_words, ctx.block = queries, backward_words, grad_words, block
         ctx.token_factors = token_factors
         ctx.set_materialize_grads(False)
         # .data: each with a version counter of its own (the buffer rule, 3)
@@ -91,7 +93,7 @@ class WordProduct(Function):
             factor = stacked([ones if each is None else each for each in factors])
             queries = queries * factor
         grad_queries = backward_products(ctx.block, queries, ctx.words, ctx.grad_words)
-        return (grad_queries if factor is None else grad_queries.mul_(factor), *[None] * 4)
+        return (grad_queries if factor is None else grad_queries.mul_(factor), *[None] * 5)
 
 
 class LatentProjection(Function):

@@ -26,16 +26,12 @@ class SharedOptions:
     output_layer: str = option("kernels", f"{', '.join(LAYERS)}; each has a criterion of its own")
     output_init: float = option(1.0, "factor of the output matrix's initial values, also where embeddings share it")
     output_bias: Optional[str] = option(
-        None,
-        "bias of each word in the output layer: true, false, or prior (starts from the words' "
-        "frequencies); default: prior for the spherical family, false for kerbs, else true for language models and "
-        "false for translation",
-        const="true",
+        None, "bias of each word: true, false, or prior (starts from the words' frequencies); default: prior for the "
+        "spherical family, false for kerbs, else true for language models and false for translation", "true"
     )
     output_memory_mib: Optional[int] = option(
-        None,
-        "work space in MiB, of the loss (the spherical family's needs none) and of evaluation (default: "
-        "192 on the CPU, 512 on CUDA)",
+        None, "work space in MiB, of the loss (the spherical family's needs none) and of evaluation (default: 192 on "
+        "the CPU, 512 on CUDA)",
     )
 
 
@@ -97,13 +93,9 @@ def refuse_unsupported(cfg) -> None:
 
 
 def build_output_layer(
-    cfg,
-    task,
-    embed_dim: int,
-    shared: Optional[nn.Embedding] = None,
-    default_bias: str = "true",
+    cfg, task, embed_dim: int, shared: Optional[nn.Embedding] = None, default_bias: str = "true",
     start: Optional[Callable] = None,
-) -> OutputLayer:
+) -> OutputLayer:  # fmt: skip
     """Builds the layer that ``cfg`` describes.
 
     Args:

@@ -40,6 +40,11 @@ def several_processes() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
+def by_autograd() -> bool:
+    """Whether log-probabilities are made by operations that autograd, compilers and ``torch.func`` can follow."""
+    return torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 def finite(bias: Tensor) -> Tensor:
     """A bias of -inf, which bars a word, as half of the least number: the gradient of logaddexp(-inf, -inf) is NaN."""
     return bias.clamp_min(torch.finfo(bias.dtype).min / 2)
@@ -162,7 +167,7 @@ class OutputLayer(LayerState):
             ValueError: no bias, another number of words, or a probability that is negative or not finite.
         """
         if self.bias is None:
-            raise ValueError("the layer has no bias to hold the words' prior; build it with bias=True")
+            raise ValueError("the layer has no bias for a prior: give it one (bias=True), or do this before factored()")
         prior = torch.as_tensor(prior, dtype=torch.float64)
         if prior.shape != (self.vocab_size,) or not 0 < prior.sum() < torch.inf or prior.min() < 0:
             has = f"prior of shape {tuple(prior.shape)} and sum {prior.sum():g}"
@@ -207,7 +212,7 @@ class OutputLayer(LayerState):
             self.__prepare_scriptable__()
         flat = self._flatten(features)
         with without_autocast(features):
-            if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            if by_autograd():
                 result = self.log_probabilities(flat)
             else:
                 result = flat.new_empty(flat.size(0), self.vocab_size)
@@ -268,6 +273,8 @@ class OutputLayer(LayerState):
         self.check_terms(label_smoothing, z_loss)
         if reduction not in ("sum", "mean", "none"):
             raise ValueError(f"reduction={reduction!r} is not allowed: it must be 'sum', 'mean' or 'none'")
+        if return_metrics not in (False, True, "entropy"):
+            raise ValueError(f"return_metrics={return_metrics!r} is not allowed: it must be False, True or 'entropy'")
         if torch._C._are_functorch_transforms_active():
             raise RuntimeError("torch.func can't transform nll; use the log-probabilities, layer(features)")
         refuse_computed(self, parametrized=False)
@@ -394,7 +401,8 @@ class OutputLayer(LayerState):
             owner, _, own = name.rpartition(".")
             if name not in ("weight", "bias") and owner != "untied_weights":
                 continue
-            new = parameter.mean(0, keepdim=True).expand(max(words, 0), *parameter.shape[1:])
+            of = parameter if parameter.dim() == 2 else parameter[parameter.isfinite()]  # -inf bars a word
+            new = of.mean(0, keepdim=True).expand(max(words, 0), *parameter.shape[1:])
             if vectors is not None and parameter.dim() == 2:
                 new = vectors.to(parameter)
             rows = torch.cat([parameter[: self.vocab_size + words], new])

@@ -26,6 +26,8 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
     if teacher_features.shape[:-1] != features.shape[:-1]:
         fits = f"don't fit features of shape {tuple(features.shape)}"
         raise ValueError(f"teacher_features of shape {tuple(teacher_features.shape)} {fits}")
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature} is not allowed: it must be above 0")
     if layer.becomes_forward_methods():
         return layer.distill(features, teacher_features, teacher, temperature)
 
@@ -34,9 +36,10 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
             wanted = F.softmax(teacher(taught).to(own.dtype) / temperature, dim=-1)
         with without_autocast(own):
             log_p = F.log_softmax(layer.log_probabilities(own) / temperature, dim=-1)
+        log_p = log_p.masked_fill(wanted == 0, 0)  # a word that both bar
         return temperature**2 * F.kl_div(log_p, wanted, reduction="none").sum(-1)
 
-    own, taught = layer._flatten(features), teacher_features.flatten(0, -2)
+    own, taught = layer._flatten(features), teacher_features.reshape(-1, teacher_features.size(-1))
     parts = chunks(len(own), layer.chunk_size(own))
     each = [checkpoint(divergence, own[rows], taught[rows], use_reentrant=False) for rows in parts]
     return torch.cat([own.new_empty(0), *each]).view(features.shape[:-1])

@@ -35,7 +35,7 @@ class FactoredStatistics(torch.autograd.Function):
     def forward(ctx, features, target, layer, gradients, anchor):
         rows = layer.rows_of(target)
         quadratic = features @ layer.gram
-        ctx.gradients = gradients
+        ctx.gradients, ctx.layer, ctx.updates = gradients, layer, layer.updates
         ctx.save_for_backward(features, target, rows, quadratic, layer.total.clone())
         return (features * rows).sum(1), features @ layer.total, (features * quadratic).sum(1)
 
@@ -43,6 +43,8 @@ class FactoredStatistics(torch.autograd.Function):
     def backward(ctx, grad_output, grad_total, grad_square):
         if torch.is_grad_enabled():
             raise RuntimeError("a factored layer has no second derivative; use the layer without factored()")
+        if ctx.updates != ctx.layer.updates:
+            raise RuntimeError("the factored layer was updated after this loss was computed: call backward before step")
         features, target, rows, quadratic, total = ctx.saved_tensors
         ctx.gradients.append(FactoredGradient(features.detach(), target, grad_output, grad_total, grad_square))
         grad_anchor = total.new_zeros(())

@@ -15,8 +15,9 @@ from ..fused.word_product import WordMatrices, all_products
 from ..kernels import KERNELS, Kernel
 from ..kernels.base import DOMAINS, check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
-from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
+from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, by_autograd, finite
 from .chunked_loss import LossPass, add_up, without_autocast
+from .layer_state import logger
 
 
 class Shared(NamedTuple):
@@ -128,8 +129,8 @@ class GeneralizedSoftmax(OutputLayer):
         factor = getattr(linear, "step", 1.0) * layer.start / layer.step
         with torch.no_grad():
             for matrix in layer.matrices():
-                matrix.copy_(weight * factor)
-        if layer.start == layer.step == factor:
+                matrix.copy_(weight * factor).requires_grad_(weight.requires_grad)
+        if layer.start == factor == 1:
             layer.weight = weight
         if bias is not None and layer.bias is not None:
             layer.bias = bias
@@ -154,8 +155,11 @@ class GeneralizedSoftmax(OutputLayer):
         """Of a layer with another step, or of none, such as ``nn.Linear``: W changes so that the scores stay."""
         given = re.search(r" step=(\S+)|$", self.saved_kind(state_dict, prefix))[1] or "1"
         if given != f"{self.step:g}":
+            factor = float(given) / self.step
+            said = "the checkpoint's output matrix is multiplied by %g, for step=%g; embeddings can't share it any more"
+            logger.warning(said, factor, self.step)
             for key in [key for key in state_dict if key.startswith((f"{prefix}weight", f"{prefix}untied_weights."))]:
-                state_dict[key] = state_dict[key] * (float(given) / self.step)
+                state_dict[key] = state_dict[key] * factor
 
     def matrices(self) -> List[nn.Parameter]:
         """The distinct projection matrices: one if tied, else one a component."""
@@ -221,7 +225,7 @@ class GeneralizedSoftmax(OutputLayer):
         return scores, log_mixture_weights(features, shared.prior_projection)
 
     def log_probabilities(self, features: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if by_autograd():
             values, log_pi = self.plain_scores(features)
         else:
             shared = self.cached(features.dtype, lambda: self.shared(features.dtype))
@@ -244,6 +248,11 @@ class GeneralizedSoftmax(OutputLayer):
         bias = 0.0 if self.bias is None else self.bias.to(features.dtype)
         squares = torch.stack([(score + bias).logsumexp(1).square() for score in scores], dim=1)
         return (squares if log_pi is None else squares * log_pi.exp()).sum(1)
+
+    def product_dtype(self, features):
+        # of distances: beside a word's own vector, rounded ones leave no digit of the gradient
+        exact = features.device.type == "cpu" and not all(kernel.takes_step for kernel in self.components())
+        return None if exact else super().product_dtype(features)
 
     def loss_pass(self, dtype, product_dtype, with_gradients):
         return GeneralizedSoftmaxPass(self, dtype, product_dtype, with_gradients)
@@ -298,8 +307,10 @@ class GeneralizedSoftmaxPass(LossPass):
             self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
             if self.bias is not None and len(layer.kernels) > 1:
                 self.bias = finite(self.bias)
-        words = shared.matrices if product_dtype is None else [w.detach().to(product_dtype) for w in layer.matrices()]
-        self.words, self.grad_bias = WordMatrices(words), None
+        low = product_dtype and [w.detach().to(product_dtype) for w in layer.matrices()]
+        # the CPU's products of half precision are rounded to it, which only gradients can bear
+        words = low if low and layer.weight.is_cuda else shared.matrices
+        self.words, self.grad_bias = WordMatrices(words, low), None
         if not with_gradients:
             return
         self.words.gradients = self.grad_matrices = [torch.zeros_like(matrix) for matrix in shared.matrices]

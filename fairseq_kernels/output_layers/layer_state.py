@@ -5,8 +5,19 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 logger = logging.getLogger(__name__)
+
+optimizer_steps = [0]  # of all optimizers: fused ones don't raise the _version of what they change
+
+
+def count_step(*_) -> None:
+    """After each step of an optimizer of torch's kind."""
+    optimizer_steps[0] += 1
+
+
+register_optimizer_step_post_hook(count_step)
 
 
 class LayerState(nn.Module):
@@ -73,7 +84,7 @@ class LayerState(nn.Module):
 
     def cached(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
         """``compute()``, which depends on parameters and buffers alone; in decoding done once, not at every step."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return compute()
         if torch.is_grad_enabled() or self.training:
             self._cached = None
@@ -81,7 +92,7 @@ class LayerState(nn.Module):
         tensors = [*self.parameters(), *self.buffers()]
         if any(tensor.is_inference() for tensor in tensors):  # a layer made in inference mode has no _version
             return compute()
-        state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype
+        state = [(t.data_ptr(), t._version, t.dtype, t.device) for t in tensors], dtype, *optimizer_steps
         if self._cached is None or self._cached[0] != state:
             self._cached = state, compute()
         return self._cached[1]

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type
 
-from ..kernels.spec import refuse_unused_parameters
 from .base import OutputLayer
 from .generalized_softmax import GeneralizedSoftmax
 from .kerbs import KerBSoftmax
@@ -43,23 +42,17 @@ class KernelOptions(Options):
         "to a single kernel or to each component; the option alone means tanh",
         const="tanh",
     )
-    output_start: float = option(
-        1.0, "the output matrix starts this many times as large as usual in effect; not where embeddings share it"
-    )
+    output_start: float = option(1.0, "the output matrix starts so many times as large in effect; not a shared one")
     output_step: float = option(1.0, "each update of Adam moves the output matrix this many times as far in effect")
 
     def arguments(self, words):
-        refuse_unused_parameters(self.kernels, self.kernel_params)
         # checkpoints of version 0.2 hold a bool
         latent = {"true": "tanh", "false": None, "none": None, "": None}
         return {
-            "kernels": self.kernels,
-            "kernel_params": self.kernel_params,
-            "untied": self.untied_projections,
+            "kernels": self.kernels, "kernel_params": self.kernel_params, "untied": self.untied_projections,
             "latent_projection": latent.get(str(self.latent_projection).lower(), self.latent_projection),
-            "start": self.output_start,
-            "step": self.output_step,
-        }
+            "start": self.output_start, "step": self.output_step,
+        }  # fmt: skip
 
 
 @dataclass
@@ -70,18 +63,12 @@ class SphericalOptions(Options):
 @dataclass
 class KerbsOptions(Options):
     senses: str = option("3x", "sense vectors of --output-layer kerbs: a number, or a multiple of V as in 3x")
-    kerbs_kernel: str = option(
-        "all", "where KerBS' kernel is used: all, positive (where cos > 0, as its authors' code), or none"
-    )
+    kerbs_kernel: str = option("all", "where its kernel is used: all, positive (cos > 0, as its authors' code), none")
     kerbs_theta: float = option(0.0, "start of each sense's theta; 0 is the inner product")
-    kerbs_reallocate_every: int = option(
-        AllocationSettings.every, "updates between two reallocations of senses; 0 leaves them where they are"
-    )
+    kerbs_reallocate_every: int = option(AllocationSettings.every, "updates between reallocations of senses; 0: none")
     kerbs_min_senses: int = option(AllocationSettings.minimum, "the least number of senses of a word")
     kerbs_max_senses: int = option(AllocationSettings.maximum, "the greatest number of senses of a word")
-    kerbs_share: float = option(
-        AllocationSettings.share, "the most senses that move at a time, as a part of the vocabulary"
-    )
+    kerbs_share: float = option(AllocationSettings.share, "the most senses that move at a time, as a part of V")
     kerbs_rate: float = option(AllocationSettings.rate, "beta of the moving averages of Eq. 12 and 13")
 
     def arguments(self, words):
@@ -98,12 +85,9 @@ class KerbsOptions(Options):
                 minimum=self.kerbs_min_senses, maximum=self.kerbs_max_senses,
             )  # fmt: skip
         return {
-            "senses": senses,
-            "kernel": self.kerbs_kernel != "none",
-            "positive_only": self.kerbs_kernel == "positive",
-            "theta": self.kerbs_theta,
-            "allocation": allocation,
-        }
+            "senses": senses, "kernel": self.kerbs_kernel != "none", "positive_only": self.kerbs_kernel == "positive",
+            "theta": self.kerbs_theta, "allocation": allocation,
+        }  # fmt: skip
 
 
 class Layer(NamedTuple):

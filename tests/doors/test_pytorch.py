@@ -80,8 +80,20 @@ def test_distillation(name, temperature):
     torch.testing.assert_close(found, gradients((expected * weight).sum(), *inputs))
     assert layer.distill(features, features, layer).abs().max() < 1e-12
     assert all(parameter.grad is None for parameter in teacher.parameters())
+    with pytest.raises(ValueError, match="temperature=0 is not allowed"):
+        layer.distill(features, taught, teacher, 0)
     with pytest.raises(ValueError, match="teacher_features of shape .* don't fit"):
         layer.distill(features, features[:1], layer)
+
+
+def test_a_barred_word():
+    """By both layers in distillation, here of one vector; new words don't start barred."""
+    layer = made("lin")
+    layer.bias.data[3] = -torch.inf
+    layer.distill(torch.randn(D).double(), torch.randn(D).double(), layer).backward()
+    assert layer.weight.grad.isfinite().all() and layer.weight.grad.any()
+    layer.extend_vocabulary(1)
+    assert layer.bias[-1].isfinite()
 
 
 @pytest.mark.parametrize("name", ["lin", "mixture", "untied", "taylor"])

@@ -196,6 +196,10 @@ def test_a_gradient_of_the_features_alone():
         torch.autograd.grad(factors.nll(features, target), features, create_graph=True)
     FactoredSGD([factors], lr=0.1).step()
     assert_same(dense, factors, **TIGHT)
+    late = factors.nll(features, target)
+    step(factors, FactoredSGD([factors], lr=0.1), [(features, target)])
+    with pytest.raises(RuntimeError, match="call backward before step"):
+        late.backward()
 
 
 def test_contexts_without_a_gradient():

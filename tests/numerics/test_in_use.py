@@ -176,6 +176,9 @@ def test_torch_func_is_refused_in_one_line(layer):
         with pytest.raises(RuntimeError, match=r"^torch.func can't transform nll; use .* layer\(features\)$"):
             transformed(features.detach(), target)
     assert torch.func.grad(lambda features: layer(features)[0, 1])(features).any()
+    for mode in (True, False):
+        with torch.no_grad():
+            torch.testing.assert_close(torch.func.vmap(layer.train(mode))(features), layer(features))
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -260,10 +263,14 @@ def test_senses():
     assert observed == {"words_of_several_senses": 3, "mean_theta": 0.5, "senses_in_use": 4, "senses_moved": 3}
 
 
-def by_optimizer(layer):
+def by_optimizer(layer, **how):
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter)
-    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+    torch.optim.SGD(layer.parameters(), lr=0.5, **how).step()
+
+
+def by_fused_optimizer(layer):
+    by_optimizer(layer, fused=True)  # which doesn't raise _version
 
 
 def by_data(layer):
@@ -278,7 +285,7 @@ def by_loading(layer):
                           strict=False)  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [by_optimizer, by_data, by_loading, nn.Module.float])
+@pytest.mark.parametrize("change", [by_optimizer, by_fused_optimizer, by_data, by_loading, nn.Module.float])
 @pytest.mark.parametrize("name", ["mixture", "taylor"])
 def test_decoding_after_a_change_of_the_parameters(change, name):
     """Decoding uses the parameters as they are now."""

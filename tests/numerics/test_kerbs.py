@@ -215,30 +215,6 @@ def test_only_frequent_words_get_senses():
     assert [word for _, _, word in layer.allocation.reallocate(layer, 5)] == [2]
 
 
-def test_each_move_has_noise_of_its_own():
-    """Within an update, and from one to the next; the same in every process."""
-    noises = []
-    for update in (5, 5, 10):
-        layer = prepared(share=1 / 3, noise=0.5)
-        with torch.no_grad():
-            layer.weight.copy_(torch.arange(4.0).expand(12, 4))
-        moves = layer.allocation.reallocate(layer, update)
-        noises.append([layer.weight[sense] - torch.arange(4.0) for sense, _, _ in moves])
-        assert layer.allocation.moves == len(moves) == 2
-    (first, second), again, (later, _) = noises
-    assert not torch.allclose(first, second) and not torch.allclose(first, later)
-    assert torch.equal(first, again[0]) and torch.equal(second, again[1])
-
-
-def test_reallocation_comes_every_so_many_updates():
-    layer = allocated(every=3, share=1 / 6)
-    moved = []
-    for update in range(8):
-        observe(layer, torch.randn(8, 4), torch.randint(6, (8,)), update)
-        moved.append(int(layer.allocation.moves))
-    assert moved == [0, 0, 0, 1, 1, 1, 2, 2]
-
-
 def test_a_copy_has_its_own_senses():
     """Not the table of the words' senses that the original had before its last checkpoint."""
     layer, first, second = make(seed=0), make(seed=1), make(seed=2)

@@ -99,15 +99,18 @@ def test_small_gradients_survive_float16(largest):
 
 
 @pytest.mark.skipif(not bfloat16_is_faster(), reason="a processor without products of bfloat16")
-def test_autocast_on_the_cpu_multiplies_bfloat16():
-    """The loss from rounded inputs, near that of float32 and not the same; so the gradients."""
+@pytest.mark.parametrize("kernels", ["2xlin", "log"])
+def test_autocast_on_the_cpu_multiplies_bfloat16(kernels):
+    """For the gradients alone, which are near those of float32 and not the same; of distances, not at all."""
     torch.manual_seed(0)
-    layer, target = GeneralizedSoftmax(32, 300, "lin,log"), torch.randint(300, (40,))
+    layer, target = GeneralizedSoftmax(32, 300, kernels), torch.randint(300, (40,))
     features = torch.randn(40, 32, requires_grad=True)
     results = []
     for low in (False, True):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
             loss = layer.nll(features, target)
         results.append([loss.detach(), *torch.autograd.grad(loss, [features, layer.weight])])
-    for exact, rounded in zip(*results):
-        assert rounded.dtype == torch.float32 and 0 < error(rounded, exact.double()) < 2e-2
+    assert results[0][0].equal(results[1][0])
+    for exact, rounded in list(zip(*results))[1:]:
+        assert rounded.dtype == torch.float32
+        assert 0 < error(rounded, exact.double()) < 1e-2 if kernels == "2xlin" else rounded.equal(exact)

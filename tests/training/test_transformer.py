@@ -14,10 +14,7 @@ from trained_models import batches, load
 import fairseq_kernels.fairseq_plugin  # noqa: F401
 from fairseq_kernels.models import KernelTransformer
 
-MODELS = {
-    "log": ("--kernels", "log"),
-    "mixture": ("--kernels", "2xlin,rbf", "--share-decoder-input-output-embed"),
-}
+MODELS = {"log": ("--kernels", "log"), "mixture": ("--kernels", "2xlin,rbf", "--share-decoder-input-output-embed")}
 
 
 @pytest.fixture(scope="module")
