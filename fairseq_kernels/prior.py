@@ -18,14 +18,17 @@ def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smooth
         smoothing: added to each word's count, so that words never seen have a probability, too.
 
     Raises:
-        ValueError: an index of V or more, a batch that is no tensor of indices, or no targets.
+        ValueError: an index of V or more, a batch that is no word indices, or no targets.
     """
     counts = torch.zeros(vocab_size, dtype=torch.float64)
     for batch in [targets] if isinstance(targets, Tensor) else targets:
-        if not isinstance(batch, Tensor) or batch.is_floating_point() or batch.dtype == torch.bool:
-            given = batch.dtype if isinstance(batch, Tensor) else type(batch).__name__
-            raise ValueError(f"a batch is {given}, not word indices; give targets: (target for _, target in loader)")
-        words = batch.flatten()
+        try:
+            words = torch.as_tensor(batch).flatten()
+        except (TypeError, ValueError, RuntimeError):  # a loader's pair or dict
+            words = torch.empty(0)
+        if words.is_floating_point() or words.dtype == torch.bool:
+            given = f"a batch ({type(batch).__name__}) is not word indices"
+            raise ValueError(f"{given}; give the targets alone: (target for _, target in loader)")
         words = words[words >= 0]
         if len(words) and words.max() >= vocab_size:
             raise ValueError(f"target {int(words.max())} is not one of the {vocab_size} words")

@@ -32,10 +32,10 @@ def continue_text(task) -> None:
                 raise mistake("--carry-state needs blocks of one length: train with --sample-break-mode none")
         batches = stream_batches(len(dataset), rows, num_shards)
         starts = {batch[0] for batch in batches[:num_shards] if batch}
-        kept = {"shard_id", "num_workers", "epoch", "skip_remainder_batch"} & options.keys()
+        kwargs = {k: v for k, v in options.items() if k in ("shard_id", "num_workers", "epoch", "skip_remainder_batch")}
         return EpochBatchIterator(
             dataset, partial(collate, dataset, starts), batches, num_shards=num_shards,
-            buffer_size=options.get("data_buffer_size", 0), disable_shuffling=True, **{k: options[k] for k in kept},
+            buffer_size=options.get("data_buffer_size", 0), disable_shuffling=True, **kwargs,
         )  # fmt: skip
 
     task.get_batch_iterator = get_batch_iterator

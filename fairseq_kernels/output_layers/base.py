@@ -10,7 +10,7 @@ from torch import Tensor, distributed, nn
 from ..fused.matrix_products import HALF, bfloat16_is_faster, chunks
 from .chunked_loss import ChunkedLoss, LossPass, Metrics, without_autocast
 from .distillation import distill
-from .layer_state import LayerState
+from .layer_state import LayerState, traced
 
 CPU_BYTES, CUDA_BYTES = 192 << 20, 512 << 20  # of a chunk, where a layer's memory_budget is None
 CPU_ROWS = 384  # rows of scores on the CPU: fewer make poor matrix products, more fall out of the caches
@@ -38,11 +38,6 @@ def check_integer(name: str, value, least: int = 1) -> None:
 def several_processes() -> bool:
     """Whether this is one of the processes of a distributed training."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-
-
-def by_autograd() -> bool:
-    """Whether log-probabilities are made by operations that autograd, compilers and ``torch.func`` can follow."""
-    return torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def finite(bias: Tensor) -> Tensor:
@@ -212,7 +207,7 @@ class OutputLayer(LayerState):
             self.__prepare_scriptable__()
         flat = self._flatten(features)
         with without_autocast(features):
-            if by_autograd():
+            if torch.is_grad_enabled() or traced():
                 result = self.log_probabilities(flat)
             else:
                 result = flat.new_empty(flat.size(0), self.vocab_size)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..fused.matrix_products import chunks
+from ..kernels.base import DOMAINS
 from .chunked_loss import without_autocast
 
 
@@ -26,8 +27,7 @@ def distill(layer, features: Tensor, teacher_features: Tensor, teacher: nn.Modul
     if teacher_features.shape[:-1] != features.shape[:-1]:
         fits = f"don't fit features of shape {tuple(features.shape)}"
         raise ValueError(f"teacher_features of shape {tuple(teacher_features.shape)} {fits}")
-    if not temperature > 0:
-        raise ValueError(f"temperature={temperature} is not allowed: it must be above 0")
+    DOMAINS["positive"].check("temperature", temperature)
     if layer.becomes_forward_methods():
         return layer.distill(features, teacher_features, teacher, temperature)
 

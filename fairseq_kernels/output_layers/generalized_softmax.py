@@ -15,9 +15,9 @@ from ..fused.word_product import WordMatrices, all_products
 from ..kernels import KERNELS, Kernel
 from ..kernels.base import DOMAINS, check_interface
 from ..kernels.spec import KernelSpec, ParameterSpec, build_kernels, component_names
-from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, by_autograd, finite
+from .base import CPU_ROWS, CPU_TOKENS, CPU_UNTIED_TOKENS, WORDS_AT_A_TIME, OutputLayer, WorkSpace, finite
 from .chunked_loss import LossPass, add_up, without_autocast
-from .layer_state import logger
+from .layer_state import logger, traced
 
 
 class Shared(NamedTuple):
@@ -225,7 +225,7 @@ class GeneralizedSoftmax(OutputLayer):
         return scores, log_mixture_weights(features, shared.prior_projection)
 
     def log_probabilities(self, features: Tensor) -> Tensor:
-        if by_autograd():
+        if torch.is_grad_enabled() or traced():
             values, log_pi = self.plain_scores(features)
         else:
             shared = self.cached(features.dtype, lambda: self.shared(features.dtype))

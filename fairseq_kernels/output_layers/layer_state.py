@@ -20,6 +20,11 @@ def count_step(*_) -> None:
 register_optimizer_step_post_hook(count_step)
 
 
+def traced() -> bool:
+    """Whether a compiler or a transform of ``torch.func`` follows the operations, which must then be differentiable."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 class LayerState(nn.Module):
     """A module that writes into checkpoints what it is, and computes once what depends on its parameters alone.
 
@@ -84,7 +89,7 @@ class LayerState(nn.Module):
 
     def cached(self, dtype: torch.dtype, compute: Callable[[], Any]) -> Any:
         """``compute()``, which depends on parameters and buffers alone; in decoding done once, not at every step."""
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        if traced():
             return compute()
         if torch.is_grad_enabled() or self.training:
             self._cached = None
