@@ -307,14 +307,14 @@ class GeneralizedSoftmaxPass(LossPass):
             self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
             if self.bias is not None and len(layer.kernels) > 1:
                 self.bias = finite(self.bias)
-        low = product_dtype and [w.detach().to(product_dtype) for w in layer.matrices()]
+        rounded = product_dtype if with_gradients or layer.weight.is_cuda else None
+        low = rounded and [w.detach().to(rounded) for w in layer.matrices()]
         # the CPU's products of half precision are rounded to it, which only gradients can bear
-        words = low if low and layer.weight.is_cuda else shared.matrices
-        self.words, self.grad_bias = WordMatrices(words, low), None
+        self.words = WordMatrices(low if low and layer.weight.is_cuda else shared.matrices, low)
+        self.grad_bias = torch.zeros_like(self.bias) if with_gradients and self.bias is not None else None
         if not with_gradients:
             return
         self.words.gradients = self.grad_matrices = [torch.zeros_like(matrix) for matrix in shared.matrices]
-        self.grad_bias = None if self.bias is None else torch.zeros_like(self.bias)
         latent, prior = shared.latent_projection, shared.prior_projection
         self.words.grad_latent = None if latent is None else torch.zeros_like(latent)
         self.shared = shared._replace(
