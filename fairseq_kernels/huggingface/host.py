@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..kernels import Learned
 from ..kernels.spec import kernel_of, parse_kernels, parse_parameters
+from .head import KernelHead
 
 
 class HostFunction(NamedTuple):
@@ -47,16 +48,22 @@ def host_function(model: PreTrainedModel, head: nn.Module) -> HostFunction:
     """Finds out what a model does to its head's scores: gives it scores of known size in forwards of two tokens.
 
     Raises:
-        ValueError: it is something else than a factor, a soft cap and a bias, or its loss no cross-entropy of that.
+        ValueError: it is something else than a factor, a soft cap and a bias, or its loss no cross-entropy of that, or
+            its head more than a matrix and a bias.
     """
     name, tried = type(model).__name__, (1e-4, 1e6, 1.0, -1.0, 5.0, -10.0, 20.0, -30.0, 40.0, 60.0, -100.0, 1000.0)
     values = torch.tensor(tried, dtype=torch.float64, device=head.weight.device)
     grid = values.repeat(-(-len(head.weight) // len(tried)))[: len(head.weight)]
     kind, learning = type(model), [part for part in model.modules() if part.training]
-    asked, given, rest = [], [torch.stack([torch.zeros_like(grid), grid])], []
+    asked, given, rest, own_head = [], [torch.stack([torch.zeros_like(grid), grid])], [], isinstance(head, KernelHead)
 
     def known_scores(module, arguments, output):
         asked.append(output.shape)
+        if not own_head:
+            expected = F.linear(arguments[0], module.weight, getattr(module, "bias", None))
+            error, size = (output - expected).abs().max(), expected.abs().max()
+            if error > 0.02 * size:
+                raise ValueError("its head isn't a matrix and a bias alone: a hook, an adapter or a forward of its own")
         return given[-1].expand(output.shape).clone()
 
     ids = torch.zeros(1, 2, dtype=torch.long, device=head.weight.device)
@@ -96,10 +103,10 @@ def host_function(model: PreTrainedModel, head: nn.Module) -> HostFunction:
     if not (torch.isclose(seen, expected, rtol=tolerance, atol=tolerance).all() and factor > 0):
         shown = ", ".join(f"{x:g} to {y:g}" for x, y in zip(tried, seen.tolist()))
         raise ValueError(f"{name} is not supported: it changes its head's scores by more than a factor, a cap: {shown}")
-    if c is not None and getattr(head, "bias", None) is not None:
+    if c is not None and not own_head and getattr(head, "bias", None) is not None:
         raise ValueError(f"{name} is not supported: its head has a bias, and its logits a cap")
     if abs(rest[1] - rest[0]) > max(1e-3, 4 * tolerance):
-        raise ValueError(f"{name} is not supported: its loss is not the cross-entropy of its logits and the labels")
+        raise ValueError(f"{name} is not supported: its loss is not the cross-entropy made by forward or loss_function")
     factor = 1.0 if abs(factor - 1) < tolerance else factor
     return HostFunction(factor, c, bias if bias.any() else None)
 

@@ -7,12 +7,15 @@ from typing import Iterable, Mapping, Optional, Type, Union
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 
 from ..prior import word_prior
 from .config import with_kernel_head_config
 from .head import CALL, Call, KernelHead
 from .host import host_function, previous_words, shifts_labels, uses_loss_function
+
+AUTO_MODELS = [auto for auto in vars(modeling_auto).values() if hasattr(auto, "from_pretrained")]
 
 
 def replace_head(
@@ -45,6 +48,8 @@ def replace_head(
     does, own_bias = host_function(model, old), getattr(old, "bias", None)
     if does.bias is not None or prior is not None:
         options["bias"] = True
+    if prior is not None and not isinstance(prior, Tensor):
+        prior = word_prior(map(labels_of, prior), len(old.weight))
     put_head(model, **does.options(kernels, **options))
     head = model.get_output_embeddings()
     computes = not isinstance(old, KernelHead) and (does.bias is not None or own_bias is not None and does.factor != 1)
@@ -52,8 +57,6 @@ def replace_head(
         added = 0.0 if does.bias is None else does.bias.to(head.bias)
         head.bias = nn.Parameter(head.bias.detach() * does.factor + added)
     if prior is not None:
-        if not isinstance(prior, Tensor):
-            prior = word_prior(map(labels_of, prior), head.vocab_size)
         head.set_prior(prior)
     return model
 
@@ -63,6 +66,9 @@ def labels_of(batch) -> Tensor:
     if isinstance(batch, Mapping) and "labels" not in batch:
         has = f"prior: an example has no labels, but {', '.join(batch)}"
         raise ValueError(f"{has}; if the collator makes them, give the batches of a DataLoader")
+    if not isinstance(batch, (Mapping, Tensor)):
+        text = "is no batch: give V probabilities as a tensor, or batches or examples with labels"
+        raise ValueError(f"prior: an item of type {type(batch).__name__} {text}")
     return batch if isinstance(batch, Tensor) else torch.as_tensor(batch["labels"])
 
 
@@ -77,8 +83,21 @@ def put_head(model: PreTrainedModel, **options) -> None:
     model.config.kernel_head = {**options, "bias": head.bias is not None}
     if not hasattr(model, "host"):
         model.__class__ = with_kernel_head(type(model))
-        model.config.__class__ = model.config_class
+        model.config.__class__ = registered_config(model.host.config_class)
+        if "_old_forward" in vars(model):  # accelerate's, of a model on several devices
+            model._old_forward = functools.partial(type(model).forward, model)
     model.shifts_labels = shifts_labels(model)
+
+
+@functools.cache
+def registered_config(host: Type[PreTrainedConfig]) -> Type[PreTrainedConfig]:
+    """The host's configuration for kernel heads; transformers' AutoModels find its models from now on."""
+    own = with_kernel_head_config(host)
+    for auto in AUTO_MODELS:
+        model = (auto._model_mapping or {}).get(host, None)  # the base class has none
+        if isinstance(model, type) and model.can_generate():
+            auto.register(own, with_kernel_head(model), exist_ok=True)
+    return own
 
 
 @functools.cache

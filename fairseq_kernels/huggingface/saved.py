@@ -2,12 +2,9 @@
 
 import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto import modeling_auto
 
-from .config import MODEL_TYPE, with_kernel_head_config
-from .model import with_kernel_head
-
-AUTO_MODELS = [auto for auto in vars(modeling_auto).values() if hasattr(auto, "from_pretrained")]
+from .config import MODEL_TYPE
+from .model import registered_config, with_kernel_head
 
 
 class SavedConfig(PreTrainedConfig):
@@ -17,13 +14,7 @@ class SavedConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **options):
-        host = CONFIG_MAPPING[config_dict["host_model_type"]]
-        own = with_kernel_head_config(host)
-        for auto in AUTO_MODELS:
-            model = (auto._model_mapping or {}).get(host, None)  # the base class has none
-            if isinstance(model, type) and model.can_generate():
-                auto.register(own, with_kernel_head(model), exist_ok=True)
-        return own.from_dict(config_dict, **options)
+        return registered_config(CONFIG_MAPPING[config_dict["host_model_type"]]).from_dict(config_dict, **options)
 
 
 AutoConfig.register(MODEL_TYPE, SavedConfig)

@@ -12,10 +12,11 @@ import torch
 from layer_checks import Memory
 
 transformers = pytest.importorskip("transformers")
+from accelerate.hooks import ModelHook, add_hook_to_module  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
 from fairseq_kernels import word_prior  # noqa: E402
-from fairseq_kernels.huggingface import from_pretrained, replace_head, with_kernel_head  # noqa: E402
+from fairseq_kernels.huggingface import from_pretrained, replace_head  # noqa: E402
 
 V = 50
 SIZES = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -107,7 +108,7 @@ def test_every_family_keeps_its_loss(name, tied, tmp_path):
 @pytest.mark.parametrize("name", [name for name in HOSTS if name != "T5"])
 def test_every_way_to_call_a_model(name):
     stock = host(name, tied=False)
-    model = replace_head(copy.deepcopy(stock))
+    model = replace_head(add_hook_to_module(copy.deepcopy(stock), ModelHook()))  # as device_map has it
     ids, labels = labelled()
     for skip in (None, False):
         expected, output = stock(ids, labels=labels), model(ids, labels=labels, skip_logits=skip)
@@ -165,7 +166,7 @@ def test_a_mixture_is_saved_loaded_and_resized(name, tied, tmp_path):
         again.resize_token_embeddings(V)
         torch.testing.assert_close(again(ids).logits, before)
     assert (again.get_output_embeddings().weight is again.get_input_embeddings().weight) == tied
-    built = with_kernel_head(type(host(name)))(again.config)
+    built = AutoModelForCausalLM.from_config(model.config)
     assert built.get_output_embeddings().component_names() == ["lin1", "lin2", "log"]
 
 
@@ -212,8 +213,8 @@ def test_training_makes_no_logits_of_all_tokens(dtype):
 
 def test_peft_trains_and_saves_the_head_beside_an_adapter(tmp_path):
     peft = pytest.importorskip("peft")
-    base = replace_head(host(tied=False), kernels="lin,log", bias=True)
-    model = copy.deepcopy(base)
+    replace_head(host(tied=False), kernels="lin,log", bias=True).save_pretrained(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM")
     adapted = peft.get_peft_model(model, config)
     ids, labels = labelled()
@@ -224,7 +225,7 @@ def test_peft_trains_and_saves_the_head_beside_an_adapter(tmp_path):
     with adapted.disable_adapter():
         torch.testing.assert_close(adapted(input_ids=ids, labels=labels).loss, start)
     adapted.eval().save_pretrained(tmp_path)
-    again = peft.PeftModel.from_pretrained(base, tmp_path).eval()
+    again = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         torch.testing.assert_close(again(input_ids=ids).logits, adapted(input_ids=ids).logits)
 
@@ -236,8 +237,11 @@ def test_the_prior_and_the_step():
     for given in (prior, [{"labels": labels[:1].tolist()}, labels[1:]]):
         head = replace_head(host(tied=False), prior=given).lm_head
         torch.testing.assert_close(head(torch.zeros(16)).exp(), prior.float())
-    with pytest.raises(ValueError, match="an example has no labels, but input_ids; .* DataLoader"):
-        replace_head(host(), prior=[{"input_ids": labels}])
+    for given, said in ({"input_ids": labels}, "no labels, but input_ids; .* DataLoader"), ((labels,), "type tuple"):
+        with pytest.raises(ValueError, match=f"prior: an .*{said}"):
+            replace_head(host(), prior=[given])
+    twice = replace_head(replace_head(host("Gemma2"), prior=prior))
+    torch.testing.assert_close(twice.lm_head.bias, prior.log().float())
     features = torch.randn(3, 16)
     for tied, factor in ((False, 1.0), (True, 4.0)):
         stock = host(tied=tied)
@@ -247,22 +251,9 @@ def test_the_prior_and_the_step():
         assert torch.equal(*(each.get_input_embeddings().weight for each in (model, stock)))
 
 
-@pytest.mark.parametrize("kind", ["LlamaForSequenceClassification", "LlamaModel", "BertForMaskedLM"])
-def test_models_that_predict_no_next_word_are_refused(kind):
-    config = transformers.BertConfig(**SIZES) if "Bert" in kind else transformers.LlamaConfig(**SIZES)
-    with pytest.raises(ValueError, match=f"{kind} has no head that predicts the next word"):
-        replace_head(getattr(transformers, kind)(config))
-
-
-def test_what_a_host_does_beyond_a_cap_is_refused():
-    """Its loss must be the one that the head computes; a model in other hands must be given itself."""
-    model = host()
-    own = model.loss_function  # and a z-loss
-    model.loss_function = lambda logits, **others: own(logits, **others) + logits.logsumexp(-1).square().mean() / 1e4
-    with pytest.raises(ValueError, match="LlamaForCausalLM is not supported: its loss is not the cross-entropy"):
-        replace_head(model)
-    with pytest.raises(ValueError, match="OptimizedModule has no head .* before PEFT or torch.compile"):
-        replace_head(torch.compile(host()))
+def test_what_is_refused():
+    """Models that predict no next word, or do more to their logits than a factor, a cap and a bias, or have another
+    loss; a model in other hands must be given itself."""
 
     class Squared(transformers.LlamaForCausalLM):
         def forward(self, *args, **kwargs):
@@ -270,5 +261,18 @@ def test_what_a_host_does_beyond_a_cap_is_refused():
             output.logits = output.logits**2
             return output
 
-    with pytest.raises(ValueError, match=r"Squared is not supported: .* 1 to 1, -1 to 1, 5 to 25"):
-        replace_head(Squared(transformers.LlamaConfig(**SIZES)))
+    with_z_loss, hooked, config = host(), host(), transformers.LlamaConfig(**SIZES)
+    own = with_z_loss.loss_function
+    with_z_loss.loss_function = lambda logits, **more: own(logits, **more) + logits.logsumexp(-1).pow(2).mean() / 1e4
+    hooked.lm_head.register_forward_hook(lambda module, given, output: 2 * output)
+    masked = transformers.BertForMaskedLM(transformers.BertConfig(**SIZES))
+    none = (masked, transformers.LlamaForSequenceClassification(config), transformers.LlamaModel(config))
+    for model, said in (
+        *((model, f"{type(model).__name__} has no head that predicts the next word") for model in none),
+        (with_z_loss, "LlamaForCausalLM is not supported: its loss is not the cross-entropy"),
+        (hooked, "its head isn't a matrix and a bias alone"),
+        (torch.compile(host()), "OptimizedModule has no head .* before PEFT or torch.compile"),
+        (Squared(config), "Squared is not supported: .* 1 to 1, -1 to 1, 5 to 25"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            replace_head(model)

@@ -41,7 +41,6 @@ OPTIONS = {
     f"{TAYLOR} --z-loss 0.1": ["z_loss=0.1", "spherical"],
     "--label-smoothing 1.0": ["label_smoothing=1.0"],
     "--z-loss -1": ["z_loss=-1"],
-    f"{TAYLOR} --output-step 2": ["--output-step"],
     "--kernels log --output-step 2": ["step=2", "log", "lin"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
     f"{KERBS} --senses 4.1x": ["98 senses", "4 each"],

@@ -36,8 +36,7 @@ WRONG_CHECKPOINTS = {
     "text": lambda whole, state: b"hello, this is text\n",
     "another program's dict": lambda whole, state: {"epoch": 3, "net": torch.zeros(3)},
     "bare state_dict": lambda whole, state: state["model"],
-    "a changed byte": lambda whole, state: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1])
-    + whole[len(whole) // 2 + 1 :],
+    "a changed byte": lambda whole, state: whole[:-9999] + bytes([whole[-9999] ^ 1]) + whole[-9998:],
     "no settings": lambda whole, state: {**state, "cfg": {}},
     "code": lambda whole, state: {**state, "more": Code()},
     "code, pickled": lambda whole, state: pickle.dumps({"model": {}, "more": Code()}),
@@ -114,10 +113,8 @@ def changed(name, place, byte):
 WRONG_SPLITS = {
     "empty index": put("train.idx", b""),
     "10^18 sentences": changed("train.idx", 25, b"\r"),
-    "a sentence's length": changed("train.idx", 26, b"M"),
     "no words": put("train.bin", b""),
     "no .bin": lambda folder: (folder / "train.bin").unlink(),
-    "unknown words": changed("train.bin", 1, b"\xff"),
     "the word after the last": changed("train.bin", 2, bytes([24, 0])),
     "a block of zeros": changed("train.bin", 200, bytes(100)),
     "zeros alone": lambda folder: put("train.bin", bytes((folder / "train.bin").stat().st_size))(folder),
