@@ -34,10 +34,11 @@ EXPLANATIONS = {
     "the data-bin again",
     r"Exception: The dataset is empty": TOO_LONG,
     r"Size of sample #(\d+) is invalid \(=(.*?)\) since max_positions=(.*?), skip": "sentence {0} of the data (the "
-    "first is 0) is {1} tokens long, and the model takes {2}; shorten it, or give higher --max-source-positions and "
-    "--max-target-positions, in training and evaluation",
+    "first is 0) is {1} tokens long, and the model takes {2}; shorten it (of a language model give a lower "
+    "--tokens-per-sample), or give higher --max-source-positions and --max-target-positions, in training and after it",
     r"KeyError: '(bleu|ppl|nll_loss|accuracy)'": "--best-checkpoint-metric {0} is not computed in validation; choose "
     "for instance loss; bleu needs --eval-bleu",
+    r"ValueError: (Invalid beta parameter.*)": "{0}; give --adam-betas two numbers from 0 to below 1, as '(0.9, 0.98)'",
     r"Torch not compiled with CUDA|Found no NVIDIA driver": "torch finds no GPU here, which --fp16 and the like need; "
     "leave them out",
     r"no attribute 'xla_device'": "fairseq's --bf16 and --tpu need a TPU; on a GPU give --amp or --fp16",

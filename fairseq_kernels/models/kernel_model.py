@@ -159,13 +159,13 @@ class KernelModel:
             fitting |= {f"{prefix}weight"} & saved
         for key in saved - set(own):
             del state_dict[key]
-        state_dict.update({key: own[key] for key in set(own) - fitting})
-        logger.info(
-            "output layer: from the checkpoint %s; start values: %s; in the checkpoint but not used: %s",
-            names(fitting, prefix),
-            names(set(own) - fitting, prefix),
-            names(saved - set(own), prefix),
-        )
+        start = {key: own[key] for key in set(own) - fitting}
+        if [*start] == [f"{prefix}bias"] and self.output_layer_module.kind == "lin":  # a trained W has the frequencies
+            start = {key: torch.zeros_like(value) for key, value in start.items()}
+        state_dict.update(start)
+        shown = (names(keys, prefix) for keys in (fitting, start, saved - set(own)))
+        text = "output layer: from the checkpoint %s; start values: %s; in the checkpoint but not used: %s"
+        logger.info(text, *shown)
 
 
 def names(keys: Iterable[str], prefix: str) -> str:

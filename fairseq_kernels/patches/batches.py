@@ -3,6 +3,7 @@
 from fairseq.data import data_utils
 from fairseq.scoring.bleu import Scorer
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ..errors import TOO_LONG, mistake
 from . import replaces
@@ -17,6 +18,16 @@ def get_batch_iterator(theirs, task, dataset, *args, required_batch_size_multipl
     in_training = "grouped_shuffling" in options  # which fairseq gives for its training batches alone
     multiple = required_batch_size_multiple if in_training else 1
     return theirs(task, dataset, *args, required_batch_size_multiple=multiple, **options)
+
+
+@replaces(LanguageModelingTask, "eval_lm_dataloader")
+def eval_lm_dataloader(theirs, task, dataset, *args, max_positions=None, **options):
+    """fairseq leaves out blocks that are longer than the model takes.
+
+    Lost: the perplexity was that of the last, short block alone, for instance.
+    """
+    task.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)  # an error, where there are some
+    return theirs(task, dataset, *args, max_positions=max_positions, **options)
 
 
 @replaces(data_utils, "batch_by_size")

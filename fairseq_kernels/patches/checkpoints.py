@@ -16,10 +16,7 @@ from ..errors import mistake
 from . import replaces
 
 logger = logging.getLogger(__name__)
-FURTHER = (
-    "to train it further, raise --max-update, --max-epoch, --stop-time-hours or --patience, or lower --stop-min-lr, "
-    "whichever ended it"
-)
+FURTHER = "to go on, change what ended it: --max-update, --max-epoch, --stop-time-hours, --patience or --stop-min-lr"
 
 
 def early_stop() -> Dict:

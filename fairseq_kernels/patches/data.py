@@ -59,7 +59,7 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
         whole = (magic, version) == (MMapIndexedDataset.Index._HDR_MAGIC, 1)
         whole = whole and len(starts) == len(lengths) == sentences and lengths.min() >= 0 and len(words) == ends[-1]
         whole = whole and (starts == (ends - lengths) * words.itemsize).all()
-        whole = whole and words[ends[lengths > 0] - 1].all()  # no sentence ends with 0, <s>
+        whole = whole and (dictionary is None or words[ends[lengths > 0] - 1].all())  # no sentence ends with 0, <s>
     except (struct.error, LookupError, ValueError):
         whole = False
     if not whole:

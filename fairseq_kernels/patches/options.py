@@ -9,7 +9,6 @@ from fairseq.dataclass import utils
 
 from ..errors import mistake, nearest
 from . import replaces
-from .reading import evaluated
 
 SIZES = (
     *("decoder_layers", "decoder_embed_dim", "decoder_hidden_size", "decoder_out_embed_dim", "decoder_ffn_embed_dim"),
@@ -66,11 +65,3 @@ def check(args: Namespace) -> None:
             if isinstance(number, (int, float)) and not least <= number <= most:  # nan is in no bounds
                 near = f"{least} or more" if number < least else f"at most {most}" if number > most else "a number"
                 raise mistake(f"--{name.replace('_', '-')} {number} is not allowed: give {near}")
-    betas = getattr(args, "adam_betas", None)
-    try:
-        pair = evaluated(betas) if isinstance(betas, str) else betas
-        fits = pair is None or [0 <= beta < 1 for beta in pair] == [True, True]
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise mistake(f"--adam-betas {betas} is not allowed: give two numbers from 0 to below 1, as '(0.9, 0.98)'")

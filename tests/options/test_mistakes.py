@@ -23,7 +23,6 @@ from fairseq_kernels.patches.options import check
 
 KERBS = "--output-layer kerbs --criterion kerbs_cross_entropy"
 TAYLOR = "--output-layer taylor --criterion log_taylor_softmax"
-SQUARED = "--output-layer squared-error --criterion squared_error_of_outputs"
 # options of fairseq-train on a language model, and what the line must say
 OPTIONS = {
     "--kernels gauss": ["gauss", "lin", "wav"],
@@ -32,18 +31,16 @@ OPTIONS = {
     "--adaptive-softmax-cutoff 5,10": ["--adaptive-softmax-cutoff"],
     "--share-decoder-input-output-embed --decoder-out-embed-dim 8": ["--share-decoder", "(24, 16)", "(24, 8)"],
     "--output-layer tailor": ["tailor", "taylor"],
-    "--arch kernel_lstm": ["kernel_lstm_"],
     "--arch lstm_lm": ["--criterion cross_entropy"],
     "--criterion log_taylor_softmax": ["--output-layer kernels", "kernel_mixture_cross_entropy"],
     f"{TAYLOR} --kernels log": ["--kernels", "--output-layer taylor"],
     f"{TAYLOR} --pi-variance-weight 2": ["--pi-variance-weight"],
-    f"{SQUARED} --label-smoothing 0.1": ["label_smoothing=0.1", "spherical"],
+    f"{TAYLOR} --label-smoothing 0.1": ["label_smoothing=0.1", "spherical"],
     f"{TAYLOR} --z-loss 0.1": ["z_loss=0.1", "spherical"],
     "--label-smoothing 1.0": ["label_smoothing=1.0"],
     "--z-loss -1": ["z_loss=-1"],
     "--kernels log --output-step 2": ["step=2", "log", "lin"],
     f"{KERBS} --senses 23": ["23 senses", "24 words"],
-    f"{KERBS} --senses 4.1x": ["98 senses", "4 each"],
     f"{KERBS} --kerbs-input prior --decoder-out-embed-dim 8": ["16 and 8"],
     f"{KERBS} --share-decoder-input-output-embed": ["--share-decoder", "(72, 16)", "kerbs"],
     "--kernles lin": ["--kernles", "--kernels"],
@@ -52,8 +49,6 @@ OPTIONS = {
     "--lr [0.1,-1]": ["--lr -1"],
     "--lr 0.001x": ["--lr", "0.001x"],
     "--lr []": ["--lr", "[]"],
-    "--adam-betas (0.9,1.0)": ["--adam-betas"],
-    "--adam-betas __import__('os').mkdir('code-ran')": ["--adam-betas"],
 }
 # said back as they are
 WRONG = """pi-variance-weight -1,tokens-per-sample 0,dropout 1.5,clip-norm nan,output-bias no,
@@ -170,6 +165,8 @@ def commands(scratch, lm_data, other_lm_data, mt_data, mixture_lm):
                                            mixture_lm.last), ["is finished (20 updates)"]),
             ("a finetuned file", lm_training(lm_data, next(folders), "--finetune-from-model", cut), ["cut.pt"]),
             ("eval-lm: other data", ("eval_lm", other_lm_data, *evaluation, mixture_lm.last), ["24 words", "8"]),
+            ("eval-lm: long blocks", ("eval_lm", lm_data, *evaluation, mixture_lm.last, "--model-overrides",
+                                      "{'max_target_positions': 5}"), ["tokens long, and the model takes 5"]),
             ("eval-lm: zeros", ("eval_lm", zeros, *evaluation, mixture_lm.last), ["test.bin is damaged"]),
             ("generate", ("generate", mt_data, "--path", cut), ["cut.pt is damaged"]),
         )
@@ -200,6 +197,7 @@ EXPLAINED = {
     "ValueError: loaded state dict has a different number of parameter groups": "--reset-optimizer",
     "ValueError: loaded state dict contains a parameter group that doesn't match": "--reset-optimizer",
     "ValueError: DiverseBeamSearch requires --beam to be divisible": "requires --beam to be divisible",
+    "ValueError: Invalid beta parameter at index 1: 1.0": "index 1: 1.0; give --adam-betas two numbers",
     "RuntimeError: Duplicate word found when loading Dictionary: 'a'.": "'a'.; make the data-bin again",
     "ValueError: Incorrect dictionary format, expected '<token> <cnt>'": "expected '<token> <cnt>'; make the data-bin",
     "Exception: Incorrect encoding detected in dict.txt": "in dict.txt; make the data-bin again",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -48,11 +49,8 @@ def translation_model(small_mt, tmp_path_factory):
 @pytest.mark.parametrize("subset, number", [("test", 60), ("valid", 5)])
 def test_every_sentence_is_translated_and_scored(subset, number, small_mt, translation_model):
     generate = ("generate", small_mt, "--path", translation_model[0], "--gen-subset", subset, "--max-len-b", 12)
-    ours = later(*generate)
-    one = later(*generate, "--required-batch-size-multiple", 1)
-    ours, one = (
-        sorted(line for line in result.result().out.splitlines() if line[:2] in ("H-", "Ge")) for result in (ours, one)
-    )
+    results = later(*generate), later(*generate, "--required-batch-size-multiple", 1)
+    ours, one = (sorted(re.findall("(?m)^(?:H-|Ge).*", each.result().out)) for each in results)
     assert ours == one and len(ours) == number + 1
 
 

@@ -92,7 +92,9 @@ def test_stock_lstm_that_shares_its_embeddings(stock_lm):
     stock = {key: value for key, value in parameters(stock_lm.folder).items() if "fc_out" not in key}
     for shares in (False, True):
         ours = build(task, "lin", share_decoder_input_output_embed=shares)
+        torch.nn.init.ones_(ours.output_layer_module.bias)  # as a prior
         ours.load_state_dict(dict(stock))
+        assert not ours.output_layer_module.bias.any()  # the matrix was trained without one
         for module in (ours.decoder.embed_tokens, ours.decoder.output_projection):
             assert module.weight.equal(stock["decoder.embed_tokens.weight"])
     with pytest.raises(SystemExit, match="--output-step 2 is not the checkpoint's, whose shared embeddings"):
