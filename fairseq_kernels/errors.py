@@ -38,7 +38,6 @@ EXPLANATIONS = {
     "--tokens-per-sample), or give higher --max-source-positions and --max-target-positions, in training and after it",
     r"KeyError: '(bleu|ppl|nll_loss|accuracy)'": "--best-checkpoint-metric {0} is not computed in validation; choose "
     "for instance loss; bleu needs --eval-bleu",
-    r"ValueError: (Invalid beta parameter.*)": "{0}; give --adam-betas two numbers from 0 to below 1, as '(0.9, 0.98)'",
     r"Torch not compiled with CUDA|Found no NVIDIA driver": "torch finds no GPU here, which --fp16 and the like need; "
     "leave them out",
     r"no attribute 'xla_device'": "fairseq's --bf16 and --tpu need a TPU; on a GPU give --amp or --fp16",

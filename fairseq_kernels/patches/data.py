@@ -65,7 +65,5 @@ def check(index: Path, dictionary: Optional[Dictionary]) -> None:
     if not whole:
         raise mistake(f"{index} or {data.name} is damaged, or the two don't belong together; {AGAIN}")
     if dictionary is not None and words.max() >= len(dictionary):
-        raise mistake(
-            f"{data} has the word index {words.max()}, but the last index of its dictionary is "
-            f"{len(dictionary) - 1}: one of them is damaged or belongs to other data; {AGAIN}"
-        )
+        text = f"{data} has the word index {words.max()}, but the last index of its dictionary is {len(dictionary) - 1}"
+        raise mistake(f"{text}: one of them is damaged or belongs to other data; {AGAIN}")

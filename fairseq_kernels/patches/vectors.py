@@ -32,10 +32,8 @@ def parse_embedding(theirs, path: str) -> Dict[str, Tensor]:
     except ValueError:  # UnicodeDecodeError is one
         vectors = {}
     if not vectors:
-        raise mistake(
-            f"{path} has no vector in line {line or 1}: give a text file with a word and its numbers in each line, "
-            "which word2vec and fastText write beside their binary ones"
-        )
+        text = "give a text file with a word and its numbers in each line, as word2vec and fastText write them, too"
+        raise mistake(f"{path} has no vector in line {line or 1}: {text}")
     return vectors
 
 

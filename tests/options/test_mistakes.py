@@ -49,6 +49,7 @@ OPTIONS = {
     "--lr [0.1,-1]": ["--lr -1"],
     "--lr 0.001x": ["--lr", "0.001x"],
     "--lr []": ["--lr", "[]"],
+    "--adam-betas (0.9,1.0)": ["--adam-betas"],
 }
 # said back as they are
 WRONG = """pi-variance-weight -1,tokens-per-sample 0,dropout 1.5,clip-norm nan,output-bias no,
@@ -197,7 +198,6 @@ EXPLAINED = {
     "ValueError: loaded state dict has a different number of parameter groups": "--reset-optimizer",
     "ValueError: loaded state dict contains a parameter group that doesn't match": "--reset-optimizer",
     "ValueError: DiverseBeamSearch requires --beam to be divisible": "requires --beam to be divisible",
-    "ValueError: Invalid beta parameter at index 1: 1.0": "index 1: 1.0; give --adam-betas two numbers",
     "RuntimeError: Duplicate word found when loading Dictionary: 'a'.": "'a'.; make the data-bin again",
     "ValueError: Incorrect dictionary format, expected '<token> <cnt>'": "expected '<token> <cnt>'; make the data-bin",
     "Exception: Incorrect encoding detected in dict.txt": "in dict.txt; make the data-bin again",
