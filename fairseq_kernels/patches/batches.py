@@ -26,7 +26,8 @@ def eval_lm_dataloader(theirs, task, dataset, *args, max_positions=None, **optio
 
     Lost: the perplexity was that of the last, short block alone, for instance.
     """
-    task.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)  # an error, where there are some
+    if max_positions is not None:  # an error, where there are some
+        task.filter_indices_by_size(dataset.ordered_indices(), dataset, max_positions)
     return theirs(task, dataset, *args, max_positions=max_positions, **options)
 
 
