@@ -118,7 +118,7 @@ def perplexity(corpus: Corpus, checkpoint: str, split: str, place: Path, further
     ends, log_p = (torch.cat(parts) for parts in zip(*(blocks[block] for block in sorted(blocks))))
     lines = log_p.tensor_split(ends.nonzero().flatten() + 1)
     text = data_utils.load_indexed_dataset(str(corpus.binarised / split))
-    if len(log_p) != text.sizes.sum():  # fairseq leaves out blocks that are too long
+    if len(log_p) != text.sizes.sum():  # of one shard of several, for instance
         seen = f"{len(log_p):,} of {text.sizes.sum():,} words of {split}"
         raise Failed(f"only {seen} were evaluated; leave out the options that exclude words")
     figure = {"split": split, "metric": "ppl", "value": round(float(result["perplexity"]), 4), "tokens": len(log_p)}

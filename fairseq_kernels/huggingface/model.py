@@ -4,7 +4,6 @@ import functools
 import inspect
 from typing import Iterable, Mapping, Optional, Type, Union
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -61,15 +60,12 @@ def replace_head(
     return model
 
 
-def labels_of(batch) -> Tensor:
-    """The labels of a batch or an example."""
+def labels_of(batch):
+    """The labels of a batch or an example, or what is given for labels, which ``word_prior`` checks."""
     if isinstance(batch, Mapping) and "labels" not in batch:
         has = f"prior: an example has no labels, but {', '.join(batch)}"
         raise ValueError(f"{has}; if the collator makes them, give the batches of a DataLoader")
-    if not isinstance(batch, (Mapping, Tensor)):
-        text = "is no batch: give V probabilities as a tensor, or batches or examples with labels"
-        raise ValueError(f"prior: an item of type {type(batch).__name__} {text}")
-    return batch if isinstance(batch, Tensor) else torch.as_tensor(batch["labels"])
+    return batch["labels"] if isinstance(batch, Mapping) else batch
 
 
 def put_head(model: PreTrainedModel, **options) -> None:
