@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # fairseq_kernels, installed or not
 
-from fairseq_kernels.errors import CommandParser  # noqa: E402
+from fairseq_kernels.errors import CommandParser, positive_int  # noqa: E402
 
 SPLITS = ("train", "valid", "test")
 RESERVED = frozenset(("<s>", "<pad>", "</s>"))  # the words to which fairseq gives a meaning of its own; <unk> is text
@@ -20,11 +20,13 @@ BAR = {"delay": 3, "mininterval": 0.1 if sys.stderr.isatty() else 10}  # options
 
 
 def argument_parser(description, output):
-    """A parser with ``--out``, whose help ends with what that receives and what text may look like."""
+    """A parser with ``--out`` and ``--workers``; its help ends with what --out receives and how text looks."""
     parser = CommandParser(description=description, epilog=f"--out receives {output}, data-bin/ and prepare.json. The "
                            "same command again finds them. Text is UTF-8, a sentence a line; files that end in .gz "
                            "are unpacked. The words <s>, <pad> and </s>, which fairseq reserves, are refused.")
     parser.add_argument("--out", required=True, metavar="DIR", help="output directory")
+    parser.add_argument("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
+                        help="processes (default: %(default)s)")
     return parser
 
 
@@ -84,7 +86,7 @@ def prepare_folder(out, options, sources, make):
     return result
 
 
-def binarise(folder, *options, ending=""):
+def binarise(folder, workers, *options, ending=""):
     """Make ``folder/data-bin`` of the texts in ``folder``, ``SPLIT`` and ``ending``, by fairseq-preprocess.
 
     Returns:
@@ -98,8 +100,9 @@ def binarise(folder, *options, ending=""):
 
     made, counts = folder / "data-bin", {}
     texts = [f"--{split}pref={folder / split}{ending}" for split in SPLITS]
-    command = [str(option) for option in (*options, *texts, "--destdir", made)]
-    preprocess.main(fairseq_options.get_preprocessing_parser().parse_args(command))
+    workers = min(workers, 1 + sum(path.stat().st_size for path in folder.iterdir()) // (1 << 22))  # 4 MiB each
+    command = map(str, (*options, *texts, "--destdir", made, "--workers", workers))
+    preprocess.main(fairseq_options.get_preprocessing_parser().parse_args([*command]))
     (made / "preprocess.log").unlink()
     for split, path in product(SPLITS, sorted(made.glob("dict*.txt"))):
         dictionary, language = Dictionary.load(str(path)), path.stem.removeprefix("dict")

@@ -4,7 +4,6 @@ The recipes of single corpora (prepare_iwslt14, prepare_multi30k) call ``prepare
 """
 
 import io
-import os
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -154,8 +153,6 @@ def argument_parser(description):
         help="merges, or with sentencepiece the size of the model (default: %(default)s)")
     add("--joined-dictionary", action="store_true",
         help="one dictionary for both languages (default: one each, as in fairseq's recipe)")
-    add("--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
-        help="processes (default: %(default)s)")
     parser.set_defaults(code=None, dict_source=None, dict_target=None, tokenized=False, lower=True, max_ratio=None)
     return parser
 
@@ -211,8 +208,7 @@ def write_data_bin(folder, args):
     pair = ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     given = {"--srcdict": args.dict_source, "--tgtdict": args.dict_target}
     given = [f"{option}={path}" for option, path in given.items() if path]
-    joined = ["--joined-dictionary"] if args.joined_dictionary else []
-    return common.binarise(folder, *pair, *given, *joined)
+    return common.binarise(folder, args.workers, *pair, *given, *["--joined-dictionary"] * args.joined_dictionary)
 
 
 def main():

@@ -31,8 +31,7 @@ def members(path):
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                name = Path(member.name).name
-                if name in wanted:
+                if (name := Path(member.name).name) in wanted:
                     files[name] = list(decoded_lines(archive.extractfile(member), f"{path}:{name}"))
     except (EOFError, tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path}: the archive is incomplete ({error}): remove it and run the command again") from None

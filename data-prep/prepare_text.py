@@ -44,22 +44,21 @@ def prepare(args, sources, options, lines):
     """
     def make(folder):
         types = write_text(folder, lines)
-        return {**write_data_bin(folder, args.vocab_size, args.min_count), "types": types}
+        return {**write_data_bin(folder, args.workers, args.vocab_size, args.min_count), "types": types}
 
     result = common.prepare_folder(args.out, [options, args.vocab_size, args.min_count], sources, make)
+    splits, vocabulary = result["splits"], result["vocabulary"]
     print("             lines        words    with </s>       <unk>     share   unigram perplexity")
-    for split, row in result["splits"].items():
+    for split, row in splits.items():
         words = row["tokens"] - row["lines"]
         print(f"{split:6}{row['lines']:12,}{words:13,}{row['tokens']:13,}{row['unknown']:12,}"
               f"{100 * row['unknown'] / max(words, 1):8.2f} %{row['perplexity']:21.2f}")
-    vocabulary = result["vocabulary"]
     print(f"vocabulary: {vocabulary:,} words of {result['types']:,}; with <unk> and </s> {vocabulary + 2:,}")
-    unknown = {split: row["unknown"] for split, row in result["splits"].items()}
-    if any(unknown.values()) and not unknown["train"]:
+    if any(row["unknown"] for row in splits.values()) and not splits["train"]["unknown"]:
         print("note: <unk> occurs in valid or test but never in training, so the model scores it badly. --min-count 2 "
               "turns words seen once into <unk>")
     print(f"ready: {Path(args.out) / 'data-bin'}")
-    return result["splits"], vocabulary
+    return splits, vocabulary
 
 
 def write_text(folder, lines):
@@ -80,7 +79,7 @@ def write_text(folder, lines):
     return len(types - {"<unk>"})
 
 
-def write_data_bin(folder, size, min_count):
+def write_data_bin(folder, workers, size, min_count):
     """Write ``dict.txt`` and ``data-bin``.
 
     Returns:
@@ -91,7 +90,7 @@ def write_data_bin(folder, size, min_count):
     from fairseq_kernels.word_counts import unigram_perplexities
 
     limits = ["--thresholdsrc", min_count, "--nwordssrc", size + Dictionary().nspecial if size else -1]
-    splits = common.binarise(folder, "--only-source", *limits, "--padding-factor", 1, ending=".txt")
+    splits = common.binarise(folder, workers, "--only-source", *limits, "--padding-factor", 1, ending=".txt")
     shutil.copyfile(folder / "data-bin" / "dict.txt", folder / "dict.txt")
     for split, perplexity in unigram_perplexities(folder / "data-bin").items():
         splits[split]["perplexity"] = perplexity
@@ -104,8 +103,7 @@ def lines_of(path, lower=False):
     conversations = chain.from_iterable(map(repeat, range(len(parts)), parts)) if parts else repeat(None)
     number = 0
     for number, line in enumerate(tqdm(read_lines(path), str(path), unit=" lines", **BAR), start=1):
-        line = line.lower() if lower else line
-        yield next(conversations, None), " ".join(words(line, f"{path}:{number}"))
+        yield next(conversations, None), " ".join(words(line.lower() if lower else line, f"{path}:{number}"))
     if parts and sum(parts) != number:
         raise ValueError(f"{path}: has {number:,} lines, but its .parts file counts {sum(parts):,}: correct it")
 

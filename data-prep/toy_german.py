@@ -155,7 +155,7 @@ def make(folder):
         for split in ("valid", "test"):
             references = (pair[side].replace(" ,", ",").replace(" .", ".") for pair in splits[split])
             write_lines(folder / f"{split}.ref.{language}", references)
-    binarise(folder, "--source-lang", "de", "--target-lang", "en")
+    binarise(folder, 1, "--source-lang", "de", "--target-lang", "en")
     return perplexities(splits)
 
 

@@ -16,7 +16,7 @@ def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
     """Counts (V,), ``</s>`` and ``<unk>`` included, of the binarised text ``PREFIX.idx``; None if there is none. As in
     fairseq's trainings, ``train1.idx`` and so on are further parts of ``train``, ``train1.de-en.en`` of
     ``train.de-en.en``."""
-    from fairseq.data import data_utils
+    from fairseq.data import MMapIndexedDataset, data_utils
     from fairseq.data.indexed_dataset import infer_dataset_impl
 
     split, dot, languages = prefix.name.partition(".")
@@ -30,8 +30,12 @@ def word_counts(prefix: Path, dictionary: Dictionary) -> Optional[np.ndarray]:
         if dataset is None:
             return None
         counts = np.zeros(len(dictionary), dtype=np.int64) if counts is None else counts
-        for sentence in range(len(dataset)):
-            np.add.at(counts, dataset[sentence].numpy(), 1)
+        pieces = (dataset[sentence].numpy() for sentence in range(len(dataset)))
+        if isinstance(dataset, MMapIndexedDataset):  # not by sentence: two million of them took 35 s
+            words = np.frombuffer(dataset._bin_buffer, dataset._index.dtype)
+            pieces = (words[start : start + (1 << 20)] for start in range(0, len(words), 1 << 20))
+        for piece in pieces:
+            np.add.at(counts, piece, 1)
     return counts
 
 

@@ -22,7 +22,7 @@ def test_binarised_text_is_the_text(sentences):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         types = text.write_text(out, lambda split: ((None, line) for line in lines))
-        made = text.write_data_bin(out, None, 1)
+        made = text.write_data_bin(out, 1, None, 1)
         assert types == len({word for words in sentences for word in words} - {"<unk>"}) == made["vocabulary"]
         assert made["splits"]["train"]["tokens"] == sum(len(words) + 1 for words in sentences)
         assert decoded(out / "data-bin", "train") == lines
