@@ -20,7 +20,7 @@ def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smooth
     Raises:
         ValueError: an index of V or more, a batch that is no word indices, or no targets.
     """
-    counts = torch.zeros(vocab_size, dtype=torch.float64)
+    counts, one = torch.zeros(vocab_size, dtype=torch.float64), torch.ones((), dtype=torch.float64)
     for batch in [targets] if isinstance(targets, Tensor) else targets:
         try:
             words = torch.as_tensor(batch).flatten()
@@ -32,7 +32,7 @@ def word_prior(targets: Union[Tensor, Iterable[Tensor]], vocab_size: int, smooth
         words = words[words >= 0]
         if len(words) and words.max() >= vocab_size:
             raise ValueError(f"target {int(words.max())} is not one of the {vocab_size} words")
-        counts += torch.bincount(words, minlength=vocab_size).cpu()
+        counts.scatter_add_(0, words.cpu().long(), one.expand(len(words)))  # bincount makes V numbers a batch
     if not counts.any():
         raise ValueError("there are no targets to count")
     counts += smoothing
