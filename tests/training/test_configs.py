@@ -7,6 +7,7 @@ import pytest
 from fairseq import options
 from fairseq_commands import USER_DIR, fairseq
 
+import fairseq_kernels.fairseq_plugin  # noqa: F401  (whatever was imported first)
 from fairseq_kernels.experiments.profiles import training_settings
 from fairseq_kernels.experiments.tables import words_of
 
@@ -14,12 +15,9 @@ CONFIGS = USER_DIR.parent / "configs"
 TINY = {
     "lstm": [f"model.decoder_{size}=8" for size in ("embed_dim", "hidden_size", "out_embed_dim")],
     "transformer": [f"model.decoder_{size}=8" for size in ("embed_dim", "input_dim", "output_dim", "ffn_embed_dim")],
-    "mt": [
-        f"model.{side}_{size}"
-        for side in ("encoder", "decoder")
-        for size in ("embed_dim=8", "ffn_embed_dim=8", "attention_heads=2", "layers=1")
-    ],
-}
+    "mt": [f"model.{side}_{size}" for side in ("encoder", "decoder")
+           for size in ("embed_dim=8", "ffn_embed_dim=8", "attention_heads=2", "layers=1")],
+}  # fmt: skip
 PROFILES = sorted(path for kind in ("lm", "mt") for path in CONFIGS.glob(f"{kind}/*.yaml"))
 
 
